@@ -1,0 +1,3 @@
+from ammlib.cli import main
+
+main()

@@ -1,0 +1,155 @@
+"""The AMM regulariser (eq. 5 and 6, section 3.3): which margins of a batch count, and for how much."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from ammlib.classifier import (
+    as_classes,
+    check_attack,
+    check_batch,
+    check_positive,
+    choose,
+    class_logits,
+    differs_in_eval_mode,
+    frozen,
+)
+from ammlib.deepfool import Walk, margin, walk
+
+TOP = 0.2  # MIN: a margin counts only if it is among this share of the batch (section 3.3.1)
+
+
+def smallest_of_each_class(key: Tensor, y: Tensor, rows: Tensor) -> Tensor:
+    """The rows that have the smallest key of their class and are among the smallest `TOP` of the batch."""
+    rows = rows[key[rows].argsort(stable=True)][: max(1, int(TOP * len(y)))]
+    same = y[rows].unsqueeze(1) == y[rows]  # (n, n)
+    return rows[same.tril().sum(1) == 1]
+
+
+# Which of the successfully attacked rows count; key is the margin, or its negative where the largest matter.
+AGGREGATION = {"min": smallest_of_each_class, "avg": lambda key, y, rows: rows}
+
+# λR(t) (section 3.3.2) of t = -cm or +dm, truncated so that EXP and INV never exceed `clip`.
+SHRINKAGE = {
+    "lin": lambda t, lam, clip: lam * t,
+    "exp": lambda t, lam, clip: lam * t.clamp(max=math.log(clip / lam)).exp(),
+    "inv": lambda t, lam, clip: lam / (1 - t.clamp(max=1 - lam / clip)),
+}
+
+
+@dataclass(frozen=True)
+class Report:
+    """What one call of the regulariser did, in numbers of samples."""
+
+    correct: int
+    misclassified: int
+    attacked: int  # trajectories followed (all of them, unless screened)
+    fooled: int  # of these, arrived on the other side of the boundary
+    kept: int  # of these, counted
+    margin: float  # mean over the kept and correctly classified; NaN if there are none
+
+
+class AMM(nn.Module):
+    """`loss = F.cross_entropy(logits, y) + amm(model, x, y, logits=logits)` trains for large margins.
+
+    aggregation: "min", the smallest margin of each class, or "avg", all of them; shrinkage: "lin", "exp" or "inv".
+    lam, c, d: the weight, and the slopes for correctly classified and for misclassified samples.
+    steps, overshoot, num_rivals: of the attack, see `deepfool`. clip: the largest value of EXP and INV.
+    relative: divide a margin by ‖x‖ (eq. 5, Deep Defense). high_order: let gradients flow through ∇f.
+    screen: "auto" follows only the samples that can matter to "min"; None follows all of them.
+    """
+
+    def __init__(
+        self,
+        aggregation: str = "min",
+        shrinkage: str = "exp",
+        lam: float = 32.0,
+        c: float = 2.0,
+        d: float = 1.0,
+        *,
+        steps: int = 6,
+        overshoot: float = 0.02,
+        num_rivals: int = 10,
+        clip: float = 50.0,
+        relative: bool = False,
+        high_order: bool = True,
+        screen: str | None = "auto",
+    ) -> None:
+        super().__init__()
+        self.aggregate = choose("aggregation", aggregation, AGGREGATION)
+        self.shrink = choose("shrinkage", shrinkage, SHRINKAGE)
+        check_positive(lam=lam, c=c, d=d, clip=clip)
+        check_attack(steps, overshoot, num_rivals)
+        if screen not in ("auto", None):
+            raise ValueError(f"screen must be 'auto' or None, got {screen!r}")
+        self.screened = screen == "auto" and aggregation == "min"
+        self.lam, self.c, self.d, self.clip, self.relative, self.high_order = lam, c, d, clip, relative, high_order
+        self.attack = dict(steps=steps, overshoot=overshoot, num_rivals=num_rivals)
+        self.name = f"{aggregation}+{shrinkage}".upper()
+        self.last: Report | None = None
+
+    def extra_repr(self) -> str:
+        return f"{self.name}, lam={self.lam}, c={self.c}, d={self.d}"
+
+    def forward(self, model: nn.Module, x: Tensor, y: Tensor, logits: Tensor | None = None) -> Tensor:
+        """The regularisation term of a batch; `logits = model(x)`, where at hand, save a forward pass."""
+        reuse = logits is not None and not differs_in_eval_mode(model)
+        with frozen(model, x):
+            with torch.no_grad():
+                f = as_classes(logits.detach()) if reuse else class_logits(model, x)
+                check_batch(x, f, y)
+                correct = f.argmax(1) == y
+                path = self.follow(model, x, f, y, correct)
+                size = x.flatten(1).norm(dim=1) if self.relative else torch.ones_like(path.norm)  # eq. 5 or eq. 6
+                kept = self.keep(path.success, path.norm / size, y, correct)
+            m = margin(model, path, kept, self.attack["overshoot"], self.high_order) / size[kept]
+        self.last = report(path, correct, kept, m)
+        t = torch.where(correct[kept], -self.c * m, self.d * m)
+        return self.shrink(t, self.lam, self.clip).sum() / len(x)
+
+    def keep(self, success: Tensor, m: Tensor, y: Tensor, correct: Tensor) -> Tensor:
+        """The samples that count: those with the smallest margins or, where misclassified, the largest."""
+        groups = ((m, correct & success), (-m, ~correct & success))
+        return torch.cat([self.aggregate(key, y, mask.nonzero().squeeze(1)) for key, mask in groups])
+
+    def follow(self, model: nn.Module, x: Tensor, f: Tensor, y: Tensor, correct: Tensor) -> Walk:
+        """The trajectories of all samples or, screened, of those that can be among the smallest (largest)."""
+        if not self.screened:
+            return walk(model, x, f, y, **self.attack)
+        groups = [(mask.nonzero().squeeze(1), largest) for mask, largest in ((correct, False), (~correct, True))]
+
+        def promising(size: Tensor, share: float) -> Tensor:
+            """Mask of the `share` of the batch that is smallest of the correct, and largest of the misclassified."""
+            n, mask = math.ceil(share * len(x)), torch.zeros_like(correct)
+            for rows, largest in groups:
+                mask[rows if len(rows) <= n else rows[size[rows].topk(n, largest=largest).indices]] = True
+            return mask
+
+        rival = torch.where(correct, f.topk(2).values[:, 1], f.gather(1, y.unsqueeze(1)).squeeze(1))
+        gap = f.amax(1) - rival
+        candidates = promising(gap, 0.5)
+        reach = torch.where(promising(gap, 0.4), 2.0, 1.0)
+        never = torch.where(correct, torch.inf, -torch.inf)
+        return walk(
+            model,
+            x,
+            f,
+            y,
+            candidates.nonzero().squeeze(1),
+            reach=reach,
+            drop=lambda norm: ~promising(torch.where(candidates, norm, never), 0.3),
+            **self.attack,
+        )
+
+
+def report(path: Walk, correct: Tensor, kept: Tensor, m: Tensor) -> Report:
+    return Report(
+        correct=int(correct.sum()),
+        misclassified=int((~correct).sum()),
+        attacked=len(path.steps[0].rows),
+        fooled=int(path.success.sum()),
+        kept=len(kept),
+        margin=float(m.detach()[correct[kept]].mean()),
+    )

@@ -1,0 +1,200 @@
+"""What the method costs: a training step against plain cross-entropy, and DeepFool against foolbox.
+
+One process, one thread; the variants take turns on the same batches, so that whatever else the machine does hits them
+alike; CPU time, medians. Memory is the peak of the bytes that torch allocates during a step, from its profiler.
+"""
+
+import json
+import platform
+import time
+from collections.abc import Callable
+from itertools import accumulate
+from pathlib import Path
+from statistics import median
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from tqdm.auto import tqdm
+
+from ammlib.amm import AMM
+from ammlib.data import load_data
+from ammlib.data.datasets import data_root
+from ammlib.deepfool import deepfool
+from ammlib.device import keep_freed_memory
+from ammlib.models import make_model
+
+BATCH = 100
+VARIANTS: dict[str, Callable[[], AMM | None]] = {
+    "plain": lambda: None,
+    "MIN + EXP, screened": lambda: AMM(),
+    "MIN + EXP, exact": lambda: AMM(screen=None),
+    "AVG + EXP": lambda: AMM("avg", "exp", 32.0, 2.0, 2.0),
+}
+TARGETS = {  # ratios to plain that DESIGN.md sets
+    "mlp": {"MIN + EXP, screened": 2.5, "MIN + EXP, exact": 6.5, "AVG + EXP": 8.0, "memory": 1.5},
+    "lenet": {"MIN + EXP, screened": 3.5, "MIN + EXP, exact": 15.0, "memory": 1.5},
+}
+
+
+def images() -> tuple[Tensor, Tensor, str]:
+    """MNIST if it is at hand, otherwise scikit-learn's digits enlarged to its size."""
+    if (data_root() / "mnist.npz").exists():
+        data = load_data("mnist")
+        return data.x_train.float() / 255, data.y_train, "mnist"
+    data = load_data("digits")
+    return F.interpolate(data.x_train.float() / 255, size=28, mode="bilinear"), data.y_train, "digits, enlarged"
+
+
+class Trainer:
+    """One model with its optimiser that can take a step with or without a regulariser."""
+
+    def __init__(self, arch: str, seed: int = 0) -> None:
+        torch.manual_seed(seed)
+        self.model = make_model("mnist", arch)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=5e-3, momentum=0.9, weight_decay=1e-4)
+        self.x, self.y, self.source = images()
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def batch(self) -> tuple[Tensor, Tensor]:
+        rows = torch.randint(len(self.x), (BATCH,), generator=self.generator)
+        return self.x[rows], self.y[rows]
+
+    def step(self, x: Tensor, y: Tensor, amm: AMM | None) -> None:
+        logits = self.model(x)
+        loss = F.cross_entropy(logits, y)
+        if amm is not None:
+            loss = loss + amm(self.model, x, y, logits=logits)
+        self.optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.model.parameters(), 10)
+        self.optimizer.step()
+
+    def warm_up(self, plain: int, screened: int) -> None:
+        """Train for a while, so that most samples are classified correctly, as during most of a run."""
+        amm = AMM()
+        for i in tqdm(range(plain + screened), "partly training", leave=False):
+            self.step(*self.batch(), None if i < plain else amm)
+
+
+def cpu_seconds(action: Callable[[], object]) -> float:
+    start = time.process_time()
+    action()
+    return time.process_time() - start
+
+
+def step_times(arch: str, repeats: int = 30, warm_up: tuple[int, int] = (600, 100)) -> dict:
+    """Median CPU time of a training step of each variant, in turns on the same batches."""
+    trainer = Trainer(arch)
+    trainer.warm_up(*warm_up)
+    regularisers = {name: make() for name, make in VARIANTS.items()}
+    times: dict[str, list[float]] = {name: [] for name in VARIANTS}
+    for _ in tqdm(range(repeats), f"steps of {arch}", leave=False):
+        x, y = trainer.batch()
+        for name, amm in regularisers.items():
+            times[name].append(cpu_seconds(lambda amm=amm: trainer.step(x, y, amm)))
+    peak = {name: peak_bytes(trainer, regularisers[name]) for name in VARIANTS}
+    plain = median(times["plain"])
+    last = {name: amm.last.__dict__ for name, amm in regularisers.items() if amm is not None}
+    return {
+        "arch": arch,
+        "images": trainer.source,
+        "warm_up_steps": warm_up,
+        "repeats": repeats,
+        "milliseconds": {name: 1e3 * median(t) for name, t in times.items()},
+        "ratio": {name: median(t) / plain for name, t in times.items()},
+        "peak_bytes": peak,
+        "peak_ratio": {name: bytes_ / peak["plain"] for name, bytes_ in peak.items()},
+        "last_call": last,
+    }
+
+
+def peak_bytes(trainer: Trainer, amm: AMM | None) -> int:
+    """Bytes that torch has allocated at the peak of one training step, beyond those held before it."""
+    x, y = trainer.batch()
+    trainer.step(x, y, amm)
+    trainer.optimizer.zero_grad()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+        trainer.step(x, y, amm)
+    events = [event for event in profile.profiler.kineto_results.events() if event.name() == "[memory]"]
+    events.sort(key=lambda event: event.start_ns())
+    return max(accumulate(event.nbytes() for event in events))
+
+
+def against_foolbox(arch: str, samples: int = 500, repeats: int = 3) -> dict | None:
+    """CPU time and norms of `deepfool` and of foolbox's L2 DeepFool on the same images; None without foolbox."""
+    try:
+        import foolbox
+    except ImportError:
+        return None
+    trainer = Trainer(arch)
+    trainer.warm_up(600, 0)
+    model = trainer.model.eval()
+    x, _ = trainer.x[:samples], trainer.y[:samples]
+    y = model(x).argmax(1)
+    attack = foolbox.attacks.L2DeepFoolAttack(steps=50)
+    wrapped = foolbox.PyTorchModel(model, bounds=(-100, 100), device="cpu")
+    found: dict[str, Tensor] = {}
+
+    def ours() -> None:
+        found["ours"] = deepfool(model, x, steps=50).norm
+
+    def theirs() -> None:
+        found["foolbox"] = (attack.run(wrapped, x, y) - x).flatten(1).norm(dim=1)
+
+    times: dict[str, list[float]] = {"ours": [], "foolbox": []}
+    for _ in tqdm(range(repeats), f"DeepFool on {arch}", leave=False):
+        times["ours"].append(cpu_seconds(ours))
+        times["foolbox"].append(cpu_seconds(theirs))
+    seconds = {name: median(t) for name, t in times.items()}
+    return {
+        "samples": samples,
+        "seconds": seconds,
+        "speed_up": seconds["foolbox"] / seconds["ours"],
+        "mean_norm": {name: float(norm.mean()) for name, norm in found.items()},
+        "median_norm": {name: float(norm.median()) for name, norm in found.items()},
+    }
+
+
+def table(results: list[dict]) -> str:
+    """The measurements as text, each with its target where there is one."""
+    lines = [f"{'':24}" + "".join(f"{r['arch']:>22}" for r in results)]
+
+    def row(name: str, cells: list[str]) -> None:
+        lines.append(f"{name:24}" + "".join(f"{cell:>22}" for cell in cells))
+
+    def aim(r: dict, name: str) -> str:
+        target = TARGETS[r["arch"]].get(name)
+        return "" if target is None else f" (aim {target:g})"
+
+    row("plain step, ms", [f"{r['milliseconds']['plain']:.1f}" for r in results])
+    for name in list(VARIANTS)[1:]:
+        row(f"{name}, x", [f"{r['ratio'][name]:.2f}{aim(r, name)}" for r in results])
+    row("peak memory, x", [f"{r['peak_ratio']['MIN + EXP, screened']:.2f}{aim(r, 'memory')}" for r in results])
+    if all(r["foolbox"] for r in results):
+        row("foolbox / deepfool, x", [f"{r['foolbox']['speed_up']:.1f} (aim 5)" for r in results])
+        row("mean norm, foolbox", [f"{r['foolbox']['mean_norm']['foolbox']:.4f}" for r in results])
+        row("mean norm, deepfool", [f"{r['foolbox']['mean_norm']['ours']:.4f}" for r in results])
+    else:
+        lines.append("foolbox is not installed: pip install foolbox==3.3.4 to compare")
+    return "\n".join(lines)
+
+
+def bench(archs: list[str], output: Path, repeats: int = 30) -> None:
+    """Measure, print the table, write everything as JSON."""
+    torch.set_num_threads(1)
+    keep_freed_memory()
+    results = []
+    for arch in archs:
+        results.append({**step_times(arch, repeats), "foolbox": against_foolbox(arch)})
+    print(table(results))
+    about = {
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "batch": BATCH,
+        "method": " ".join((__doc__ or "").split()),
+    }
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text(json.dumps({**about, "results": results}, indent=1) + "\n")
+    print(f"written to {output}")

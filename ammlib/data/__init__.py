@@ -1,0 +1,21 @@
+"""Names to arrays (datasets), where their bytes come from (sources), and batches on the training device (batches)."""
+
+from ammlib.data.batches import CROPS, Batches, eval_batches, noisy_labels, subset, validation_split
+from ammlib.data.datasets import DATASETS, Dataset, data_root, image_folder, load_data
+from ammlib.data.sources import DataError, fetch
+
+__all__ = [
+    "CROPS",
+    "DATASETS",
+    "Batches",
+    "DataError",
+    "Dataset",
+    "data_root",
+    "eval_batches",
+    "fetch",
+    "image_folder",
+    "load_data",
+    "noisy_labels",
+    "subset",
+    "validation_split",
+]

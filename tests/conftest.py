@@ -1,0 +1,53 @@
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+
+from ammlib import AMM
+
+torch.set_num_threads(1)
+
+
+class RecordingAMM(AMM):
+    """Remembers which samples the last call kept."""
+
+    def keep(self, *args):
+        self.kept = super().keep(*args)
+        return self.kept
+
+
+def make_net(factory, gain=1.0, seed=0, dtype=torch.float64) -> nn.Module:
+    """A net with seeded weights; gain > 1 makes it less linear, so that the attack needs more iterations."""
+    torch.manual_seed(seed)
+    net = factory().to(dtype)
+    with torch.no_grad():
+        for weight in net.parameters():
+            weight.mul_(gain)
+    return net
+
+
+def half_right(net, x, seed=0):
+    """Labels that make every second sample correctly classified, the others random."""
+    prediction = net(x).argmax(1)
+    random = torch.randint(10, prediction.shape, generator=torch.Generator().manual_seed(seed))
+    return torch.where(torch.arange(len(x)) % 2 == 0, prediction, random)
+
+
+def assert_same(ours, theirs, tolerance=1e-9):
+    """Equal tensors (or lists of them), up to a tolerance relative to the largest entry of each."""
+    pairs = [(ours, theirs)] if torch.is_tensor(ours) else zip(ours, theirs, strict=True)
+    for a, b in pairs:
+        torch.testing.assert_close(a, b, rtol=0, atol=tolerance * b.abs().max().item())
+
+
+def gradients(value, net):
+    """With respect to all parameters, as a list; the graph stays."""
+    return torch.autograd.grad(value, list(net.parameters()), retain_graph=True, materialize_grads=True)
+
+
+@pytest.fixture(scope="session")
+def digits():
+    """1,797 real images (1, 8, 8) in [0, 1], float64, shuffled; and their labels."""
+    data = load_digits()
+    order = torch.randperm(len(data.target), generator=torch.Generator().manual_seed(0))
+    return torch.from_numpy(data.images / 16).unsqueeze(1)[order], torch.from_numpy(data.target).long()[order]

@@ -1,0 +1,236 @@
+"""Facts about the attack and the differentiable margin."""
+
+import pytest
+import torch
+from conftest import assert_same, gradients, half_right, make_net
+from oracle import NETS, attack
+from torch import nn
+from torch.func import functional_call
+
+from ammlib import deepfool
+from ammlib.deepfool import margin, walk
+
+SHAPES = [(5,), (1, 8, 8), (3, 4, 4)]
+DTYPES = {torch.float32: 1e-4, torch.float64: 1e-11}  # and how exactly a distance must be met
+
+
+class Affine(nn.Module):
+    """f(x) = Wx + b on inputs of any shape."""
+
+    def __init__(self, shape, classes, dtype=torch.float64, flat=False):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(classes, torch.Size(shape).numel(), dtype=dtype))
+        self.bias = nn.Parameter(torch.randn(classes, dtype=dtype))
+        self.flat = flat
+
+    def forward(self, x):
+        f = x.flatten(1) @ self.weight.T + self.bias
+        return f.squeeze(1) if self.flat else f
+
+    def distance(self, x, other):
+        """From x to the boundary between its prediction and the classes `other` (B, K)."""
+        f, prediction = self(x), self(x).argmax(1, keepdim=True)
+        gap = f.gather(1, prediction) - f.gather(1, other)
+        return gap / (self.weight[prediction] - self.weight[other]).norm(dim=2)
+
+
+def rivals(f):
+    return f.argsort(1, descending=True)[:, 1:]
+
+
+# ---- linear classifiers: closed forms
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("batch", [1, 3, 64])
+def test_linear_multiclass_norm_is_the_distance_to_the_nearest_boundary(batch, shape, dtype):
+    torch.manual_seed(batch)
+    model, x = Affine(shape, 6, dtype), torch.randn(batch, *shape, dtype=dtype)
+    result = deepfool(model, x)
+    expected = model.distance(x, rivals(model(x))).amin(1)
+    torch.testing.assert_close(result.norm, 1.02 * expected.detach(), rtol=DTYPES[dtype], atol=0)
+    torch.testing.assert_close(result.delta.flatten(1).norm(dim=1), result.norm)
+    assert (result.steps == 1).all() and result.success.all()
+    assert (model(x + result.delta).argmax(1) != model(x).argmax(1)).all()
+    assert result.delta.shape == x.shape and result.norm.dtype == dtype
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("batch", [1, 3, 64])
+@pytest.mark.parametrize("flat", [False, True])
+def test_single_logit_norm_is_the_distance_to_the_hyperplane(flat, batch, shape, dtype):
+    torch.manual_seed(batch)
+    model, x = Affine(shape, 1, dtype, flat), torch.randn(batch, *shape, dtype=dtype)
+    expected = 1.02 * model(x).flatten().abs() / model.weight.norm()
+    wrong = (model(x).flatten() < 0).long()  # targeted at the other side: for two classes the same attack
+    for y in (None, 1 - wrong, wrong):
+        result = deepfool(model, x, y)
+        torch.testing.assert_close(result.norm, expected.detach(), rtol=DTYPES[dtype], atol=0)
+        assert (result.steps == 1).all() and result.success.all()
+        assert (model(x + result.delta).sign() == -model(x).sign()).all()
+
+
+def test_targeted_step_ends_at_the_boundary_of_the_label():
+    torch.manual_seed(0)
+    model, x, y = Affine((3, 4, 4), 6), torch.randn(64, 3, 4, 4).double(), torch.randint(6, (64,))
+    wrong = model(x).argmax(1) != y
+    result = deepfool(model, x, y, steps=1)
+    expected = 1.02 * model.distance(x, y.unsqueeze(1)).squeeze(1).detach()
+    torch.testing.assert_close(result.norm[wrong], expected[wrong])
+    torch.testing.assert_close(result.norm[~wrong], deepfool(model, x).norm[~wrong])
+    assert 0 < wrong.sum() < 64 and result.success[wrong].any()
+    assert ((model(x + result.delta).argmax(1) == y) == result.success)[wrong].all()
+
+
+def test_only_the_highest_logits_are_rivals():
+    torch.manual_seed(0)
+    model, x = Affine((5,), 40), torch.randn(64, 5).double()
+    for num_rivals in (2, 4, 10, 40):
+        expected = 1.02 * model.distance(x, rivals(model(x))[:, : num_rivals - 1]).amin(1)
+        torch.testing.assert_close(deepfool(model, x, steps=1, num_rivals=num_rivals).norm, expected.detach())
+
+
+def test_overshoot_scales_the_step():
+    torch.manual_seed(0)
+    model, x = Affine((5,), 4), torch.randn(8, 5).double()
+    torch.testing.assert_close(deepfool(model, x, overshoot=0.5).norm, deepfool(model, x).norm * 1.5 / 1.02)
+
+
+# ---- the margin as a function of the weights
+
+
+def margins_of(net, x, y=None, high_order=True, **options):
+    """Differentiable margins of all samples that took a step, as the regulariser computes them."""
+    path = walk(net, x, net(x).detach(), y, **options)
+    return path, margin(net, path, torch.arange(len(x)), high_order=high_order)
+
+
+def with_weights(net, weights):
+    names = [name for name, _ in net.named_parameters()]
+    return lambda x: functional_call(net, dict(zip(names, weights, strict=True)), (x,))
+
+
+@pytest.mark.parametrize("activation", [nn.Tanh, nn.Softplus])
+def test_gradient_of_one_iteration_is_the_true_derivative_on_smooth_nets(activation):
+    net = make_net(lambda: nn.Sequential(nn.Linear(4, 5), activation(), nn.Linear(5, 3)), gain=2)
+    x, y = torch.randn(6, 4).double(), torch.tensor([0, 1, 2, 0, 1, 2])
+    assert 0 < (net(x).argmax(1) == y).sum() < 6
+    torch.autograd.gradcheck(lambda *w: margins_of(with_weights(net, w), x, y, steps=1)[1], tuple(net.parameters()))
+
+
+@pytest.mark.parametrize("targeted", [False, True])
+def test_gradient_of_several_iterations_is_the_true_derivative_on_piecewise_linear_nets(targeted):
+    net = make_net(lambda: nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 3)), 3)
+    x = torch.randn(12, 4).double()
+    y = (net(x).argmin(1)) if targeted else None
+    path, _ = margins_of(net, x, y)
+    assert len(path.steps) >= 4 and len(path.steps[2].rows) >= 2  # it is about several iterations
+    torch.autograd.gradcheck(lambda *w: margins_of(with_weights(net, w), x, y)[1], tuple(net.parameters()))
+
+
+@pytest.mark.parametrize("high_order", [True, False])
+@pytest.mark.parametrize("steps", range(1, 7))
+@pytest.mark.parametrize("kind", NETS)
+def test_margin_and_gradient_equal_the_oracle(kind, steps, high_order, digits):
+    net = make_net(NETS[kind], gain=1.7)
+    x = digits[0][:12]
+    y = half_right(net, x)
+    path, ours = margins_of(net, x, y, high_order, steps=steps)
+    theirs, success = attack(net, x, y, steps=steps, high_order=high_order)
+    theirs = torch.stack(theirs)
+    assert_same(ours, theirs)
+    assert_same(path.norm, theirs)
+    assert path.success.tolist() == success
+    assert len(path.steps) >= min(steps, 3)
+    mix = torch.linspace(-1, 2, len(x)).double()  # tells the samples apart
+    assert_same(gradients(ours @ mix, net), gradients(theirs @ mix, net))
+
+
+@pytest.mark.parametrize("kind", NETS)
+def test_margin_of_some_rows_is_that_of_these_rows(kind, digits):
+    net, x = make_net(NETS[kind], gain=1.7), digits[0][:12]
+    path, every = margins_of(net, x)
+    rows = torch.tensor([7, 2, 11])
+    some = margin(net, path, rows)
+    assert_same(some, every[rows])
+    assert_same(gradients(some.sum(), net), gradients(every[rows].sum(), net))
+
+
+@pytest.mark.parametrize("kind", NETS)
+def test_without_high_order_gradients_the_value_is_the_same_and_the_gradient_is_not(kind, digits):
+    net, x = make_net(NETS[kind], gain=1.7), digits[0][:12]
+    (_, full), (_, masked) = margins_of(net, x), margins_of(net, x, high_order=False)
+    assert_same(masked, full)
+    full, masked = (torch.cat([g.flatten() for g in gradients(m.sum(), net)]) for m in (full, masked))
+    assert (full - masked).norm() > 0.01 * full.norm()
+
+
+# ---- any model
+
+
+class CubeWithoutVmap(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x**3
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return 3 * x**2 * grad
+
+
+class Cube(nn.Module):
+    def __init__(self, custom):
+        super().__init__()
+        self.inner, self.outer, self.custom = nn.Linear(6, 8), nn.Linear(8, 10), custom
+
+    def forward(self, x):
+        h = self.inner(x)
+        return self.outer(CubeWithoutVmap.apply(h) if self.custom else h**3)
+
+
+def test_operations_without_vmap_support_give_the_same_numbers():
+    plain, custom = make_net(lambda: Cube(False)), make_net(lambda: Cube(True))
+    x = torch.randn(16, 6).double()
+    a, b = deepfool(plain, x), deepfool(custom, x)
+    assert_same((a.delta, a.norm), (b.delta, b.norm))
+    assert torch.equal(a.steps, b.steps) and a.success.any()
+    assert_same(*(gradients(margins_of(net, x)[1].sum(), net) for net in (plain, custom)))
+
+
+class Viewing(nn.Module):
+    """Flattens with `view(len(x), -1)`, which cannot take an empty batch; constant beyond a saturation."""
+
+    def forward(self, x):
+        return x.view(len(x), -1)[:, :4].clamp(-0.5, 0.5)
+
+
+def test_the_model_never_sees_an_empty_batch():
+    x = torch.full((3, 2, 2), 2.0)
+    result = deepfool(Viewing(), x - torch.tensor([[0.0, 5.0], [5.0, 5.0]]))
+    assert not result.success.any() and (result.norm == 0).all() and (result.steps == 0).all()
+
+
+def batch_norm_and_dropout():
+    layers = nn.Flatten(), nn.Linear(64, 20), nn.BatchNorm1d(20), nn.ReLU(), nn.Dropout(0.5), nn.Linear(20, 10)
+    return nn.Sequential(*layers)
+
+
+def test_train_mode_gives_the_result_of_eval_mode(digits):
+    net, x = make_net(batch_norm_and_dropout), digits[0][:20]
+    net(x)  # running statistics that differ from their start
+    train, evaluated = deepfool(net.train(), x), deepfool(net.eval(), x)
+    assert torch.equal(train.delta, evaluated.delta) and torch.equal(train.success, evaluated.success)
+
+
+@pytest.mark.parametrize("grad", [True, False])
+def test_no_grad_and_inputs_that_require_grad_change_nothing(grad, digits):
+    net, x = make_net(batch_norm_and_dropout).eval(), digits[0][:20].clone()
+    expected = deepfool(net, x)
+    with torch.set_grad_enabled(grad):
+        result = deepfool(net, x.requires_grad_())
+    assert torch.equal(result.delta, expected.delta) and not result.delta.requires_grad
+    assert x.requires_grad and x.grad is None

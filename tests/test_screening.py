@@ -1,0 +1,50 @@
+"""Facts about the screened MIN: over a training run it keeps what the exact one keeps, and pulls the same way."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from conftest import RecordingAMM, gradients, make_net
+from torch import nn
+
+
+def mlp(*widths):
+    """A ReLU net with the paper's initialisation."""
+    linear = [nn.Linear(i, o) for i, o in zip(widths, widths[1:], strict=False)]
+    for layer in linear:
+        nn.init.kaiming_normal_(layer.weight)
+        nn.init.zeros_(layer.bias)
+    return nn.Sequential(nn.Flatten(), *(module for layer in linear for module in (layer, nn.ReLU())))[:-1]
+
+
+def batches(n, size, steps):
+    """Rows of each batch: epochs without repetition, the last incomplete batch left out."""
+    generator = torch.Generator().manual_seed(0)
+    epochs = [torch.randperm(n, generator=generator).split(size)[: n // size] for _ in range(steps * size // n + 2)]
+    return [rows for epoch in epochs for rows in epoch][:steps]
+
+
+@pytest.mark.parametrize(
+    "widths, size, steps, lr",
+    [((64, 200, 200, 10), 8, 300, 0.02), ((784, 800, 800, 10), 28, 40, 0.005)],
+    ids=["digits", "MNIST-sized"],
+)
+def test_screening_keeps_the_exact_selections_and_gradient(widths, size, steps, lr, digits):
+    x, y = F.interpolate(digits[0].float(), size, mode="bilinear"), digits[1]
+    net = make_net(lambda: mlp(*widths), dtype=torch.float32)
+    exact, screened = RecordingAMM(screen=None), RecordingAMM()
+    optimiser = torch.optim.SGD(net.parameters(), lr, momentum=0.9)
+    selected = found = added = 0
+    cosines = []
+    for rows in batches(len(x), 100, steps):
+        term, fast_term = exact(net, x[rows], y[rows]), screened(net, x[rows], y[rows])
+        kept, kept_fast = set(exact.kept.tolist()), set(screened.kept.tolist())
+        selected, found, added = selected + len(kept), found + len(kept & kept_fast), added + len(kept_fast - kept)
+        full, fast = (torch.cat([g.flatten() for g in gradients(value, net)]) for value in (term, fast_term))
+        cosines.append(F.cosine_similarity(full, fast, dim=0))
+        optimiser.zero_grad()
+        (F.cross_entropy(net(x[rows]), y[rows]) + term).backward()
+        nn.utils.clip_grad_norm_(net.parameters(), 10.0)
+        optimiser.step()
+    assert (net(x).argmax(1) == y).float().mean() > 0.8  # it has been a training run
+    assert found >= 0.995 * selected and added <= 0.005 * selected
+    assert torch.stack(cosines).mean() >= 0.999
