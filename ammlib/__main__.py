@@ -1,3 +1,5 @@
+import sys
+
 from ammlib.cli import main
 
-main()
+sys.exit(main())

@@ -8,6 +8,7 @@ import json
 import platform
 import time
 from collections.abc import Callable
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from statistics import median
@@ -92,7 +93,7 @@ def step_times(arch: str, repeats: int = 30, warm_up: tuple[int, int] = (600, 10
     for _ in tqdm(range(repeats), f"steps of {arch}", leave=False):
         x, y = trainer.batch()
         for name, amm in regularisers.items():
-            times[name].append(cpu_seconds(lambda amm=amm: trainer.step(x, y, amm)))
+            times[name].append(cpu_seconds(partial(trainer.step, x, y, amm)))
     peak = {name: peak_bytes(trainer, regularisers[name]) for name in VARIANTS}
     plain = median(times["plain"])
     last = {name: amm.last.__dict__ for name, amm in regularisers.items() if amm is not None}

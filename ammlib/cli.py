@@ -1,7 +1,68 @@
 """`python -m ammlib`: thin commands over the library."""
 
 import argparse
+import json
+import sys
 from pathlib import Path
+from typing import Any
+
+from ammlib.checkpoint import CheckpointError
+from ammlib.data import DataError
+
+
+def data(args: argparse.Namespace) -> None:
+    from ammlib.data import load_data
+
+    for name in args.names:
+        print(load_data(name))
+
+
+def train(args: argparse.Namespace) -> None:
+    from ammlib.recipes import make_recipe
+
+    overrides = dict(parse_setting(text) for text in args.set)
+    recipe = make_recipe(args.dataset, args.arch, args.method, args.scale, args.family, **overrides)
+    execute([(recipe, args.seed)], args.force)
+
+
+def study(args: argparse.Namespace) -> None:
+    from ammlib.recipes import study as runs_of
+
+    part, parts = (int(number) for number in args.part.split("/"))
+    runs = [run for name in args.names for run in runs_of(name, args.scale)]
+    execute(list(dict.fromkeys(runs))[part - 1 :: parts], args.force)
+
+
+def execute(runs: list, force: bool) -> None:
+    """Train what is missing, one run after the other, and print a line for each."""
+    from ammlib.device import best_device, keep_freed_memory
+    from ammlib.runs import load_run, run_or_load, run_path
+
+    keep_freed_memory()
+    for recipe, seed in runs:
+        known = load_run(recipe, seed) is not None and not force
+        if not known:
+            print(f"{recipe.key}, seed {seed}: {recipe.scale} scale, {recipe.epochs} epochs, on {best_device()}")
+        run = run_or_load(recipe, seed, force=force)
+        took = "stored" if known else f"{run.seconds:.0f} s"
+        error, margin = run.metrics["error"], run.metrics["margin"]
+        print(f"{recipe.key}, seed {seed}: error {error:.2f} %, margin {margin:.3f} ({took}) {run_path(recipe, seed)}")
+
+
+def margin(args: argparse.Namespace) -> None:
+    from ammlib.data import load_data, subset
+    from ammlib.device import keep_freed_memory
+    from ammlib.evaluate import margins
+    from ammlib.recipes import make_recipe
+    from ammlib.runs import trained_model
+
+    keep_freed_memory()
+    recipe = make_recipe(args.dataset, args.arch, args.method, args.scale, args.family)
+    model, images = trained_model(recipe, args.seed), load_data(args.dataset)
+    rows = subset(len(images.x_test), min(args.samples or len(images.x_test), len(images.x_test)), seed=0)
+    found = margins(model, (images.x_test[rows].float() / 255, images.y_test[rows]), steps=args.steps)
+    for name, value in found.summary().items():
+        print(f"{name:8} {value:10.4f}" if isinstance(value, float) else f"{name:8} {value:10}")
 
 
 def bench(args: argparse.Namespace) -> None:
@@ -10,9 +71,59 @@ def bench(args: argparse.Namespace) -> None:
     run(args.arch, args.output, args.repeats)
 
 
+def parse_setting(text: str) -> tuple[str, Any]:
+    """`name=value`, the value as JSON where it is, otherwise as a word."""
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise ValueError(f"--set takes name=value, got {text!r}")
+    try:
+        return name, json.loads({"None": "null", "True": "true", "False": "false"}.get(value, value))
+    except json.JSONDecodeError:
+        return name, value
+
+
+def add_recipe(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--dataset", default="mnist", help="mnist, cifar10, cifar100, svhn, digits or your own")
+    command.add_argument("--arch", default="mlp", help="mlp, lenet, ... (an unknown one lists the choices)")
+    command.add_argument("--method", default="amm", help="reference, amm, min_inv, elsayed, ... (likewise)")
+    command.add_argument("--seed", type=int, default=0)
+    command.add_argument("--family", help="for your own data: mnist, cifar or digits, whose recipes it takes")
+    add_scale(command)
+
+
+def add_scale(command: argparse.ArgumentParser) -> None:
+    text = "full: the paper's protocol; short: sized for a CPU; auto (default): full on a GPU, else short"
+    command.add_argument("--scale", default="auto", help=text)
+
+
 def parser() -> argparse.ArgumentParser:
-    root = argparse.ArgumentParser(prog="python -m ammlib", description="Adversarial margin maximisation networks.")
+    root = argparse.ArgumentParser(
+        prog="python -m ammlib", description="Adversarial margin maximisation networks: data, training, margins."
+    )
     commands = root.add_subparsers(required=True, metavar="command")
+
+    command = commands.add_parser("data", help="fetch data sets and verify them")
+    command.add_argument("names", nargs="+", metavar="name", help="mnist, cifar10, cifar100, svhn")
+    command.set_defaults(run=data)
+
+    command = commands.add_parser("train", help="train, evaluate and store one run, or show the stored one")
+    add_recipe(command)
+    command.add_argument("--set", nargs="+", default=[], metavar="name=value", help="change the recipe: epochs=3 lam=8")
+    command.add_argument("--force", action="store_true", help="train again even if the run is stored")
+    command.set_defaults(run=train)
+
+    command = commands.add_parser("study", help="train the missing runs behind tables and figures of the paper")
+    command.add_argument("names", nargs="+", metavar="name", help="table1, fig4, ... (an unknown one lists all)")
+    add_scale(command)
+    command.add_argument("--part", default="1/1", help="1/2 and 2/2 share the work between two processes")
+    command.add_argument("--force", action="store_true", help="train again even what is stored")
+    command.set_defaults(run=study)
+
+    command = commands.add_parser("margin", help="DeepFool margins of a trained model")
+    add_recipe(command)
+    command.add_argument("--samples", type=int, help="so many random test images (default: all)")
+    command.add_argument("--steps", type=int, default=6, help="iterations of the attack (default 6)")
+    command.set_defaults(run=margin)
 
     command = commands.add_parser("bench", help="measure what a training step and DeepFool cost")
     command.add_argument("--arch", nargs="+", default=["mlp", "lenet"], choices=["mlp", "lenet"])
@@ -22,6 +133,17 @@ def parser() -> argparse.ArgumentParser:
     return root
 
 
-def main(argv: list[str] | None = None) -> None:
+def main(argv: list[str] | None = None) -> int:
+    """Run a command; what a user can get wrong ends in one line, not in a traceback."""
+    from ammlib.train import TrainingError
+
     args = parser().parse_args(argv)
-    args.run(args)
+    try:
+        args.run(args)
+    except (ValueError, DataError, CheckpointError, TrainingError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("\nstopped; the same command goes on from the checkpoint", file=sys.stderr)
+        return 130
+    return 0

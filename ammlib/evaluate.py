@@ -9,6 +9,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
 
+from ammlib.classifier import class_logits, frozen
+from ammlib.data import eval_batches
 from ammlib.deepfool import deepfool
 
 
@@ -79,3 +81,18 @@ def batches(
     for batch in data:
         x, y = (batch, None) if isinstance(batch, Tensor) else (*batch, None)[:2]
         yield x, y
+
+
+def error_rate(model: nn.Module, x: Tensor, y: Tensor) -> float:
+    """Test error in % on uint8 images."""
+    with torch.no_grad(), frozen(model, x):
+        wrong = [class_logits(model, images).argmax(1) != labels for images, labels in eval_batches(x, y)]
+    return 100 * float(torch.cat(wrong).double().mean())
+
+
+def evaluate(model: nn.Module, x: Tensor, y: Tensor, rows: Tensor | None = None, progress: bool = True) -> dict:
+    """What a run reports of its test images (uint8): the error over all, the margin over all or over some `rows`."""
+    x_margin = x if rows is None else x[rows.to(x.device)]
+    summary = margins(model, x_margin.float() / 255, progress=progress).summary()
+    margin = {f"margin_{name}": value for name, value in summary.items()}
+    return {"error": error_rate(model, x, y), "test_images": len(x), "margin": margin.pop("margin_mean"), **margin}

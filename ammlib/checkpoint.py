@@ -1,0 +1,72 @@
+"""Files that are written whole or not at all, and the checkpoints and weights kept in them."""
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import torch
+from safetensors.torch import load_file, save
+from torch import Tensor
+
+
+class CheckpointError(RuntimeError):
+    """A checkpoint that cannot be resumed from."""
+
+
+def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
+    """Let `write` fill a temporary file beside `path` and put it in place; a crash leaves the old file untouched."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-", suffix=".tmp")
+    try:
+        with open(handle, "wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)  # temporary files are private, results are shared
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def save_checkpoint(path: Path, identity: dict, state: dict[str, Any]) -> None:
+    """Store the state of a training and the recipe and seed that it belongs to."""
+    write_atomically(path, lambda file: torch.save({"identity": identity, "state": state}, file))
+
+
+def load_checkpoint(path: Path, identity: dict, device: torch.device) -> dict[str, Any] | None:
+    """The state stored for this recipe and seed; None if there is none, an error if it is damaged or another's."""
+    if not path.exists():
+        return None
+    try:
+        stored = torch.load(path, map_location=device, weights_only=True)
+        found, state = stored["identity"], stored["state"]
+    except Exception as error:  # damaged bytes fail in many ways
+        raise CheckpointError(f"{path} is damaged ({error}); delete it to start anew") from error
+    if found != identity:
+        different = sorted(key for key in {*found, *identity} if found.get(key) != identity.get(key))
+        raise CheckpointError(f"{path} belongs to another run: different {', '.join(different)}; move it away")
+    return state
+
+
+def save_weights(path: Path, weights: dict[str, Tensor]) -> None:
+    """Store the weights of a trained model as safetensors."""
+    data = save({name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()})
+    write_atomically(path, lambda file: file.write(data))
+
+
+def load_weights(path: Path, device: torch.device | str = "cpu") -> dict[str, Tensor]:
+    """The weights of a trained model."""
+    return load_file(path, device=str(device))
+
+
+def weights_digest(weights: dict[str, Tensor]) -> str:
+    """SHA-256 of all weights: equal for bit-identical models."""
+    digest = hashlib.sha256()
+    for name in sorted(weights):
+        digest.update(name.encode())
+        digest.update(weights[name].detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,144 @@
+"""Stored runs: one JSON file for each recipe and seed, from which every table and figure is made."""
+
+import json
+import os
+import platform
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from ammlib.checkpoint import load_weights, save_weights, weights_digest, write_atomically
+from ammlib.data import subset
+from ammlib.device import best_device
+from ammlib.evaluate import evaluate
+from ammlib.recipes import Recipe, reference_of
+from ammlib.train import new_model, prepare_data, train
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run; all but `seconds` is the same each time on the same machine."""
+
+    recipe: Recipe
+    seed: int
+    metrics: dict[str, float]  # error in %, margin (mean over the test images) and its quantiles
+    history: list[dict[str, Any]]  # by epoch
+    train_images: int
+    weights: str  # SHA-256 of the trained weights
+    versions: dict[str, str]
+    device: str
+    seconds: float  # of training, without evaluation
+
+    def to_json(self) -> str:
+        return json.dumps({**asdict(self), "recipe": self.recipe.to_dict()}, indent=1, allow_nan=False) + "\n"
+
+
+def home() -> Path:
+    """The checkout this package runs from, or the present folder."""
+    checkout = Path(__file__).resolve().parents[1]
+    return checkout if (checkout / "pyproject.toml").exists() else Path.cwd()
+
+
+def results_root() -> Path:
+    """`$AMMLIB_RESULTS`, or `results/` in the checkout."""
+    return Path(os.environ.get("AMMLIB_RESULTS") or home() / "results")
+
+
+def checkpoints_root() -> Path:
+    """`$AMMLIB_CHECKPOINTS`, or `checkpoints/` in the checkout."""
+    return Path(os.environ.get("AMMLIB_CHECKPOINTS") or home() / "checkpoints")
+
+
+def run_name(recipe: Recipe, seed: int) -> str:
+    return f"{recipe.key}/{recipe.scale}-{recipe.digest}-s{seed}"
+
+
+def run_path(recipe: Recipe, seed: int) -> Path:
+    return results_root() / "runs" / f"{run_name(recipe, seed)}.json"
+
+
+def checkpoint_path(recipe: Recipe, seed: int) -> Path:
+    return checkpoints_root() / f"{run_name(recipe, seed)}.pt"
+
+
+def weights_path(recipe: Recipe, seed: int) -> Path:
+    """Where the trained weights are or will be: published ones in results/weights, others beside the checkpoints."""
+    published = results_root() / "weights" / f"{run_name(recipe, seed).replace('/', '-')}.safetensors"
+    return published if published.exists() else checkpoints_root() / f"{run_name(recipe, seed)}.safetensors"
+
+
+def load_run(recipe: Recipe, seed: int) -> Run | None:
+    """The stored run of exactly this recipe and seed, if there is one."""
+    path = run_path(recipe, seed)
+    if not path.exists():
+        return None
+    stored = json.loads(path.read_text("utf-8"))
+    run = Run(**{**stored, "recipe": Recipe.from_dict(stored["recipe"])})
+    return run if run.recipe == recipe and run.seed == seed else None
+
+
+def store_run(run: Run) -> Path:
+    """Write the run file, whole or not at all."""
+    path = run_path(run.recipe, run.seed)
+    write_atomically(path, lambda file: file.write(run.to_json().encode()))
+    return path
+
+
+def run_or_load(recipe: Recipe, seed: int, *, force: bool = False, progress: bool = True) -> Run:
+    """The stored run of this recipe and seed; otherwise (or with `force`) train, evaluate and store it."""
+    stored = None if force else load_run(recipe, seed)
+    return stored or execute(recipe, seed, force=force, progress=progress)
+
+
+def execute(recipe: Recipe, seed: int, *, force: bool = False, progress: bool = True) -> Run:
+    """Train by the recipe, going on from a checkpoint unless `force`; then evaluate and store run and weights."""
+    checkpoint = checkpoint_path(recipe, seed)
+    if force:
+        checkpoint.unlink(missing_ok=True)
+    device, data = best_device(), prepare_data(recipe)
+    start = reference_weights(recipe, seed, progress) if recipe.start == "reference" else None
+    training = train(recipe, seed, weights=start, data=data, checkpoint=checkpoint, device=device, progress=progress)
+    rows = None if recipe.margin_size is None else subset(len(data.x_test), recipe.margin_size, recipe.data_seed)
+    metrics = evaluate(training.model, data.x_test.to(device), data.y_test.to(device), rows, progress)
+    weights = training.model.state_dict()
+    run = Run(
+        recipe=recipe,
+        seed=seed,
+        metrics=metrics,
+        history=training.history,
+        train_images=len(data.x_train),
+        weights=weights_digest(weights),
+        versions={"python": platform.python_version(), "torch": torch.__version__, "ammlib": version()},
+        device=device.type,
+        seconds=round(training.seconds, 1),
+    )
+    save_weights(weights_path(recipe, seed), weights)
+    store_run(run)
+    checkpoint.unlink(missing_ok=True)
+    return run
+
+
+def reference_weights(recipe: Recipe, seed: int, progress: bool = True) -> dict[str, torch.Tensor]:
+    """The weights of the reference run that a recipe starts from, trained first if they are not there."""
+    reference = reference_of(recipe)
+    if not weights_path(reference, seed).exists():
+        execute(reference, seed, progress=progress)
+    return load_weights(weights_path(reference, seed))
+
+
+def trained_model(recipe: Recipe, seed: int, progress: bool = True) -> nn.Module:
+    """The trained model of a run, trained now if its weights are not at hand."""
+    if not weights_path(recipe, seed).exists():
+        execute(recipe, seed, progress=progress)
+    model = new_model(recipe, seed)
+    model.load_state_dict(load_weights(weights_path(recipe, seed)))
+    return model.to(best_device()).eval()
+
+
+def version() -> str:
+    from ammlib import __version__
+
+    return __version__

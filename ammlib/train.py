@@ -1,0 +1,272 @@
+"""Training by a recipe, resumable at any step with bit-identical results on the CPU."""
+
+import math
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from tqdm.auto import tqdm
+
+from ammlib.amm import AMM
+from ammlib.baselines import Elsayed
+from ammlib.checkpoint import load_checkpoint, save_checkpoint
+from ammlib.classifier import as_classes, choose
+from ammlib.data import Batches, Dataset, load_data, noisy_labels, subset, validation_split
+from ammlib.device import best_device
+from ammlib.evaluate import error_rate, margins
+from ammlib.models import make_model
+from ammlib.recipes import Recipe
+
+REGULARISERS: dict[str, Callable[..., AMM]] = {"amm": AMM, "elsayed": Elsayed}
+CHECKPOINT_SECONDS = 120.0
+WATCHED = 200  # test images whose margin is followed from epoch to epoch
+
+
+class TrainingError(RuntimeError):
+    """A training that cannot go on."""
+
+
+def make_regulariser(recipe: Recipe) -> AMM | None:
+    """The regulariser that a recipe asks for."""
+    if recipe.regulariser is None:
+        return None
+    options = dict(recipe.regulariser)
+    return choose("regulariser", options.pop("name"), REGULARISERS)(**options)
+
+
+def prepare_data(recipe: Recipe, data: Dataset | None = None) -> Dataset:
+    """The data set with the recipe's validation split, then its subset, then its label noise, all by `data_seed`."""
+    data = load_data(recipe.dataset) if data is None else data
+    x, y, x_test, y_test = data.x_train, data.y_train, data.x_test, data.y_test
+    if recipe.validation:
+        kept, held_out = validation_split(len(y), recipe.data_seed)
+        x, y, x_test, y_test = x[kept], y[kept], x[held_out], y[held_out]
+    if recipe.train_size is not None:
+        chosen = subset(len(y), recipe.train_size, recipe.data_seed)
+        x, y = x[chosen], y[chosen]
+    if recipe.noisy:
+        y = noisy_labels(y, len(y) - recipe.noisy, data.num_classes, recipe.data_seed)
+    return Dataset(data.name, x, y, x_test, y_test, data.num_classes)
+
+
+def new_model(recipe: Recipe, seed: int) -> nn.Module:
+    """The freshly initialised model of a run; the global random state stays as it was."""
+    with torch.random.fork_rng([]):
+        torch.manual_seed(seed)
+        return make_model(recipe.dataset, recipe.arch)
+
+
+def learning_rate(recipe: Recipe, epoch: int) -> float:
+    """Step decay: the initial rate times the multiplier of the last cut."""
+    return recipe.lr * ([1.0] + [multiplier for cut, multiplier in recipe.decay if cut <= epoch])[-1]
+
+
+class Training:
+    """One run in progress: the model, the optimiser, and how far they have come."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        seed: int,
+        data: Dataset,
+        weights: dict[str, Tensor] | None = None,
+        checkpoint: Path | None = None,
+        device: torch.device | None = None,
+    ) -> None:
+        self.recipe, self.seed, self.checkpoint = recipe, seed, checkpoint
+        self.device = best_device() if device is None else device
+        x, y, self.x_test, self.y_test = (
+            tensor.to(self.device) for tensor in (data.x_train, data.y_train, data.x_test, data.y_test)
+        )
+        self.batches = Batches(x, y, recipe.batch, seed, crop=recipe.crop, flip=recipe.flip)
+        self.model = new_model(recipe, seed).to(self.device)
+        if weights is not None:
+            self.model.load_state_dict(weights)
+        self.parameters = trained_parameters(self.model, recipe.freeze_bn)
+        self.optimizer = torch.optim.SGD(self.parameters, recipe.lr, recipe.momentum, weight_decay=recipe.weight_decay)
+        self.regulariser = make_regulariser(recipe)
+        self.epoch, self.step = 0, 0
+        self.sums: dict[str, float] = {}  # over the steps of the present epoch
+        self.history: list[dict[str, Any]] = []
+        self.seconds = 0.0
+        self.restore()
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        return {**self.recipe.to_dict(), "source": None, "seed": self.seed}
+
+    def restore(self) -> None:
+        """Go on from the checkpoint, if there is one."""
+        state = load_checkpoint(self.checkpoint, self.identity, self.device) if self.checkpoint else None
+        if state is not None:
+            self.model.load_state_dict(state["model"])
+            self.optimizer.load_state_dict(state["optimizer"])
+            for name in ("epoch", "step", "sums", "history", "seconds"):
+                setattr(self, name, state[name])
+
+    def save(self) -> None:
+        """Store everything that the next step depends on."""
+        if self.checkpoint is None:
+            return
+        state = {name: getattr(self, name) for name in ("epoch", "step", "sums", "history", "seconds")}
+        state |= {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
+        save_checkpoint(self.checkpoint, self.identity, state)
+
+    def run(self, progress: bool = True) -> None:
+        """Train to the end; Ctrl-C ends after the present step, with a checkpoint to go on from."""
+        total, done = self.recipe.epochs * len(self.batches), self.epoch * len(self.batches) + self.step
+        bar = tqdm(total=total, initial=done, desc=self.recipe.key, unit="step", disable=not progress)
+        with bar, stop_between_steps() as stopping:
+            while self.epoch < self.recipe.epochs:
+                saved = time.monotonic()
+                for x, y in self.batches.epoch(self.epoch, start=self.step):
+                    started = time.monotonic()
+                    self.take_step(x, y)
+                    self.seconds += time.monotonic() - started
+                    bar.update()
+                    self.show(bar)
+                    if stopping() or time.monotonic() - saved > CHECKPOINT_SECONDS:
+                        self.save()
+                        saved = time.monotonic()
+                    if stopping():
+                        raise KeyboardInterrupt
+                self.end_epoch()
+
+    def take_step(self, x: Tensor, y: Tensor) -> None:
+        """One step of SGD on the loss and the regulariser (eq. 7)."""
+        set_mode(self.model, self.recipe.freeze_bn)
+        logits = self.model(x)
+        loss = F.cross_entropy(logits, y) if self.recipe.loss == "cross_entropy" else logits.new_zeros(())
+        term = None
+        if self.regulariser is not None:
+            term = self.regulariser(self.model, x, y, logits=logits)
+        objective = loss if term is None else loss + term
+        if not objective.isfinite():
+            kept = f"; the last good state is kept in {self.checkpoint}" if self.checkpoint else ""
+            where = f"epoch {self.epoch + 1}, step {self.step + 1}"
+            raise TrainingError(f"{self.recipe.key}, seed {self.seed}: the loss is not finite at {where}{kept}")
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate(self.recipe, self.epoch)
+        self.optimizer.zero_grad()
+        objective.backward()
+        nn.utils.clip_grad_norm_(self.parameters, self.recipe.clip_grad)
+        self.optimizer.step()
+        self.step += 1
+        self.count(x, y, logits, loss, term)
+
+    def count(self, x: Tensor, y: Tensor, logits: Tensor, loss: Tensor, term: Tensor | None) -> None:
+        """Add what the step did to the sums of the epoch."""
+        wrong = int((as_classes(logits.detach()).argmax(1) != y).sum())
+        sums = {"samples": len(x), "loss": float(loss.detach()) * len(x), "wrong": wrong}
+        if term is not None and self.regulariser is not None:
+            last = self.regulariser.last
+            sums |= {"regulariser": float(term.detach()) * len(x), "kept": last.kept}
+            if not math.isnan(last.margin):
+                sums |= {"margin": last.margin, "steps_with_margin": 1}
+        for name, value in sums.items():
+            self.sums[name] = self.sums.get(name, 0) + value
+
+    def mean(self, name: str, per: str = "samples") -> float | None:
+        return self.sums[name] / self.sums[per] if name in self.sums else None
+
+    def show(self, bar: tqdm) -> None:
+        """Error, regulariser and kept samples of this epoch beside the progress bar; its time left is of the run."""
+        if bar.disable:
+            return
+        values = {"epoch": f"{self.epoch + 1}/{self.recipe.epochs}", "error": f"{100 * self.mean('wrong'):.2f}%"}
+        if "regulariser" in self.sums:
+            values |= {"reg": f"{self.mean('regulariser'):.3f}", "kept": f"{self.sums['kept'] / self.step:.1f}"}
+        bar.set_postfix(values, refresh=False)
+
+    def end_epoch(self) -> None:
+        """Evaluate, write the history and store a checkpoint."""
+        self.model.eval()
+        watched = min(WATCHED, max(1, (self.recipe.margin_size or len(self.x_test)) // 20))
+        images = self.x_test[:watched].float() / 255
+        self.history.append(
+            {
+                "epoch": self.epoch + 1,
+                "lr": learning_rate(self.recipe, self.epoch),
+                "loss": self.mean("loss"),
+                "train_error": 100 * self.mean("wrong"),
+                "regulariser": self.mean("regulariser"),
+                "kept": self.sums["kept"] / self.step if "kept" in self.sums else None,
+                "kept_margin": self.mean("margin", per="steps_with_margin"),
+                "test_error": error_rate(self.model, self.x_test, self.y_test),
+                "test_margin": float(margins(self.model, images, progress=False).norm.mean()),
+            }
+        )
+        self.epoch, self.step, self.sums = self.epoch + 1, 0, {}
+        self.save()
+
+
+def trained_parameters(model: nn.Module, freeze_bn: bool) -> list[nn.Parameter]:
+    """The parameters to train: frozen batch norm keeps its own."""
+    frozen = {id(p) for module in batch_norms(model) for p in module.parameters()} if freeze_bn else set()
+    for parameter in model.parameters():
+        parameter.requires_grad_(id(parameter) not in frozen)
+    return [parameter for parameter in model.parameters() if parameter.requires_grad]
+
+
+def set_mode(model: nn.Module, freeze_bn: bool) -> None:
+    """Train mode, in which frozen batch norm goes on using its stored statistics."""
+    if not model.training:
+        model.train()
+        if freeze_bn:
+            for module in batch_norms(model):
+                module.eval()
+
+
+def batch_norms(model: nn.Module) -> list[nn.Module]:
+    return [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
+
+
+@contextmanager
+def stop_between_steps() -> Iterator[Callable[[], bool]]:
+    """Turn the first Ctrl-C or SIGTERM into a request that the loop asks for; a second one interrupts at once."""
+    requested = False
+
+    def request(number: int, frame: object) -> None:
+        nonlocal requested
+        if requested:
+            raise KeyboardInterrupt
+        requested = True
+
+    if threading.current_thread() is not threading.main_thread():  # signals are the main thread's
+        yield lambda: False
+        return
+    before = {number: signal.signal(number, request) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: requested
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def train(
+    recipe: Recipe,
+    seed: int,
+    *,
+    weights: dict[str, Tensor] | None = None,
+    data: Dataset | None = None,
+    checkpoint: Path | None = None,
+    device: torch.device | None = None,
+    progress: bool = True,
+) -> Training:
+    """Train the model of a recipe from `weights` or from its initialisation; `.model` and `.history` are the results.
+
+    `data`, if given, is what `prepare_data(recipe)` makes. With a `checkpoint` path the state is stored after every
+    epoch, every few minutes and on Ctrl-C, and a later call goes on from there.
+    """
+    data = prepare_data(recipe) if data is None else data
+    training = Training(recipe, seed, data, weights, checkpoint, device)
+    training.run(progress)
+    training.model.eval()
+    return training
