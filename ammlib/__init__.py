@@ -2,9 +2,28 @@
 
 from ammlib.amm import AMM
 from ammlib.baselines import Elsayed
+from ammlib.data import load_data
 from ammlib.deepfool import deepfool
 from ammlib.evaluate import margins
 from ammlib.models import MODELS, make_model
+from ammlib.recipes import make_recipe, study
+from ammlib.runs import run_or_load, trained_model
+from ammlib.tables import compare
+from ammlib.train import train
 
 __version__ = "0.1.0"
-__all__ = ["AMM", "MODELS", "Elsayed", "deepfool", "make_model", "margins"]
+__all__ = [
+    "AMM",
+    "MODELS",
+    "Elsayed",
+    "compare",
+    "deepfool",
+    "load_data",
+    "make_model",
+    "make_recipe",
+    "margins",
+    "run_or_load",
+    "study",
+    "train",
+    "trained_model",
+]

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from ammlib.classifier import (
     as_classes,
     check_attack,
-    check_batch,
+    check_images,
+    check_logits,
     check_positive,
     choose,
     class_logits,
@@ -95,11 +96,12 @@ class AMM(nn.Module):
 
     def forward(self, model: nn.Module, x: Tensor, y: Tensor, logits: Tensor | None = None) -> Tensor:
         """The regularisation term of a batch; `logits = model(x)`, where at hand, save a forward pass."""
+        check_images(x)
         reuse = logits is not None and not differs_in_eval_mode(model)
         with frozen(model, x):
             with torch.no_grad():
                 f = as_classes(logits.detach()) if reuse else class_logits(model, x)
-                check_batch(x, f, y)
+                check_logits(f, y, len(x))
                 correct = f.argmax(1) == y
                 path = self.follow(model, x, f, y, correct)
                 size = x.flatten(1).norm(dim=1) if self.relative else torch.ones_like(path.norm)  # eq. 5 or eq. 6

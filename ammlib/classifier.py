@@ -41,23 +41,28 @@ def differs_in_eval_mode(model: nn.Module) -> bool:
     return any(module.training and isinstance(module, changing) for module in model.modules())
 
 
-def check_batch(x: Tensor, f: Tensor, y: Tensor | None = None) -> None:
-    """Reject what would give meaningless margins: wrong shapes, labels out of range, NaN or infinite values."""
+def check_images(x: Tensor) -> None:
+    """Reject what no model could take: an empty batch, integers, NaN or infinite values."""
     if not x.is_floating_point():
         raise TypeError(f"x must be a floating-point tensor, got {x.dtype}; scale uint8 images to [0, 1] first")
     if len(x) == 0:
         raise ValueError("x is an empty batch")
-    if f.ndim != 2 or f.shape[0] != len(x):
-        raise ValueError(f"logits must have shape ({len(x)}, classes), got {tuple(f.shape)}")
-    for name, tensor in (("x", x), ("logits", f)):
-        if not tensor.isfinite().all():
-            raise ValueError(f"{name} contains NaN or infinite values")
+    if not x.isfinite().all():
+        raise ValueError("x contains NaN or infinite values")
+
+
+def check_logits(f: Tensor, y: Tensor | None, batch: int) -> None:
+    """Reject logits and labels that would give meaningless margins: wrong shapes or types, values out of range."""
+    if f.ndim != 2 or f.shape[0] != batch:
+        raise ValueError(f"logits must have shape ({batch}, classes), got {tuple(f.shape)}")
+    if not f.isfinite().all():
+        raise ValueError("logits contains NaN or infinite values")
     if y is None:
         return
     if y.dtype != torch.long:
         raise TypeError(f"labels must be int64 class indices, got {y.dtype}")
-    if y.shape != (len(x),):
-        raise ValueError(f"labels must have shape ({len(x)},), got {tuple(y.shape)}")
+    if y.shape != (batch,):
+        raise ValueError(f"labels must have shape ({batch},), got {tuple(y.shape)}")
     if y.min() < 0 or y.max() >= f.shape[1]:
         raise ValueError(f"labels must lie in 0..{f.shape[1] - 1}, got {int(y.min())}..{int(y.max())}")
 

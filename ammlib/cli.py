@@ -49,6 +49,14 @@ def execute(runs: list, force: bool) -> None:
         print(f"{recipe.key}, seed {seed}: error {error:.2f} %, margin {margin:.3f} ({took}) {run_path(recipe, seed)}")
 
 
+def compare(args: argparse.Namespace) -> None:
+    from ammlib.tables import as_text
+    from ammlib.tables import compare as rows_of
+
+    for name in args.names:
+        print(f"{name}\n{as_text(rows_of(name, args.scale))}\n")
+
+
 def margin(args: argparse.Namespace) -> None:
     from ammlib.data import load_data, subset
     from ammlib.device import keep_freed_memory
@@ -118,6 +126,11 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--part", default="1/1", help="1/2 and 2/2 share the work between two processes")
     command.add_argument("--force", action="store_true", help="train again even what is stored")
     command.set_defaults(run=study)
+
+    command = commands.add_parser("compare", help="the paper's numbers beside those of the stored runs")
+    command.add_argument("names", nargs="+", metavar="name", help="table1, fig4, ... (an unknown one lists all)")
+    add_scale(command)
+    command.set_defaults(run=compare)
 
     command = commands.add_parser("margin", help="DeepFool margins of a trained model")
     add_recipe(command)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ammlib.classifier import check_attack, check_batch, class_logits, frozen
+from ammlib.classifier import check_attack, check_images, check_logits, class_logits, frozen
 
 # After the first step a rival is left out once its logit gap is this many times the smallest one: to be the nearest
 # boundary its gradient would have to be as many times longer. Seen in 27,000 such steps on three nets: at most 1.
@@ -64,9 +64,10 @@ def deepfool(
     classes considered are the `num_rivals` highest logits of the clean sample, its prediction included.
     """
     check_attack(steps, overshoot, num_rivals)
+    check_images(x)
     with frozen(model, x), torch.no_grad():
         f = class_logits(model, x)
-        check_batch(x, f, y)
+        check_logits(f, y, len(x))
         path = walk(model, x, f, y, steps=steps, overshoot=overshoot, num_rivals=num_rivals)
         # Judged at exactly the tensor that the caller can form: a smaller batch may round otherwise.
         f_there = class_logits(model, x + path.delta)
@@ -104,12 +105,10 @@ def walk(
     rows = torch.arange(len(x), device=x.device) if rows is None else rows
     points, delta, f = x[rows], path.delta[rows], f[rows]
     for i in range(steps):
-        if not len(rows):
-            break
         gap = f.amax(1, keepdim=True) - f.gather(1, rivals[rows])  # (n, K), f_ref - f_k >= 0
         gap[:, 1:].masked_fill_(targeted[rows].unsqueeze(1), torch.inf)
         reference = f.argmax(1)
-        within = (LATER_REACH if i else torch.inf) if reach is None else reach[rows].unsqueeze(1)
+        within = (LATER_REACH if i else None) if reach is None else reach[rows].unsqueeze(1)
         distance, target, unit = nearest_boundary(model, points, reference, rivals[rows], gap, within)
         delta = delta + expand((1 + overshoot) * distance, x) * unit  # eq. 3 and 4
         norm = delta.flatten(1).norm(dim=1)
@@ -119,19 +118,25 @@ def walk(
         path.delta[rows], path.norm[rows] = delta, norm
         if drop is not None:
             rows, delta = select(~drop(path.norm)[rows], rows, delta)
+        if not len(rows):
+            break
         points = x[rows] + delta
         with torch.no_grad():
             f = class_logits(model, points)
         path.success[rows] = done = arrived(f, goal[rows], targeted[rows])
         rows, points, delta, f = select(~done & f.isfinite().all(1), rows, points, delta, f)
+        if not len(rows):
+            break
     return path
 
 
 def nearest_boundary(
-    model: nn.Module, points: Tensor, reference: Tensor, rivals: Tensor, gap: Tensor, reach: Tensor | float
+    model: nn.Module, points: Tensor, reference: Tensor, rivals: Tensor, gap: Tensor, reach: Tensor | float | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Distance, class and unit normal of the nearest linearised boundary at each of n points (eq. 2)."""
-    wanted = gap.isfinite() & (gap <= reach * gap.amin(1, keepdim=True))  # (n, K)
+    wanted = gap.isfinite()  # (n, K)
+    if reach is not None:
+        wanted &= gap <= reach * gap.amin(1, keepdim=True)
     row, k = wanted.nonzero(as_tuple=True)  # the pairs of a point and a rival
     if 2 * len(row) <= len(points) * (rivals.shape[1] + 1):  # few: repeat a point for each, no more than n at a time
         parts = zip(row.split(len(points)), k.split(len(points)), strict=True)

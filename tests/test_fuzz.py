@@ -1,0 +1,101 @@
+"""Facts that hold for every classifier, degenerate ones included, looked for by Hypothesis."""
+
+import pytest
+import torch
+from conftest import gradients
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from ammlib import AMM, deepfool
+
+fuzz = settings(deadline=None, max_examples=60, derandomize=True, database=None)
+scales = st.sampled_from([0.0, 1e-20, 1e-8, 1e-2, 1.0, 1e2, 1e8, 1e20])
+LABELS = {
+    "all correct": lambda prediction, classes: prediction,
+    "none correct": lambda prediction, classes: (prediction + 1) % classes,
+    "any": lambda prediction, classes: torch.arange(len(prediction)) % classes,
+}
+
+
+class Constant(nn.Module):
+    """Logits that do not depend on x."""
+
+    def __init__(self, classes):
+        super().__init__()
+        self.bias = nn.Parameter(torch.empty(classes))
+
+    def forward(self, x):
+        return self.bias.expand(len(x), -1)
+
+
+HEADS = {
+    "constant": lambda features, classes: Constant(classes),
+    "linear": nn.Linear,
+    "relu": lambda features, classes: nn.Sequential(nn.Linear(features, 7), nn.ReLU(), nn.Linear(7, classes)),
+    "tanh": lambda features, classes: nn.Sequential(nn.Linear(features, 7), nn.Tanh(), nn.Linear(7, classes)),
+}
+
+
+@st.composite
+def cases(draw):
+    """A net of any kind and scale, a batch and its labels."""
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**31)))
+    classes = draw(st.one_of(st.integers(1, 12), st.integers(1, 1000)))
+    x = torch.randn(draw(st.integers(1, 12)), draw(st.integers(1, 6)), generator=generator)
+    model = HEADS[draw(st.sampled_from(list(HEADS)))](x.shape[1], classes)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.copy_(torch.randn(weight.shape, generator=generator) * draw(scales))
+            if draw(st.booleans()):  # ties: each value twice
+                weight[1::2] = weight[: len(weight) // 2 * 2 : 2]
+        x *= draw(scales)
+        if draw(st.booleans()):
+            x, model = x.double(), model.double()
+        prediction = predict(model, x)
+    return model, x, LABELS[draw(st.sampled_from(list(LABELS)))](prediction, max(2, classes))
+
+
+def predict(model, x):
+    f = model(x)
+    return f.argmax(1) if f.shape[1] > 1 else (f.squeeze(1) > 0).long()
+
+
+def call(function, model, x):
+    """The result, or None where logits overflow, which must be an error that says so."""
+    if model(x).isfinite().all():
+        return function()
+    with pytest.raises(ValueError, match="logits contains NaN or infinite"):
+        function()
+    return None
+
+
+@fuzz
+@given(cases(), st.booleans())
+def test_success_is_true_exactly_where_the_prediction_changed(case, targeted):
+    model, x, y = case
+    result = call(lambda: deepfool(model, x, y if targeted else None), model, x)
+    if result is None:
+        return
+    assert result.delta.isfinite().all() and result.norm.isfinite().all()
+    assert torch.equal(result.delta.flatten(1).norm(dim=1), result.norm)
+    before, after = predict(model, x), predict(model, x + result.delta)
+    wanted = torch.where(before == y, after != before, after == y) if targeted else after != before
+    assert torch.equal(result.success, wanted & model(x + result.delta).isfinite().all(1))
+
+
+@fuzz
+@given(
+    cases(),
+    st.sampled_from(["min", "avg"]),
+    st.sampled_from(["lin", "exp", "inv"]),
+    st.sampled_from(["auto", None]),
+    st.booleans(),
+)
+def test_regulariser_and_its_gradients_are_finite(case, aggregation, shrinkage, screen, high_order):
+    model, x, y = case
+    amm = AMM(aggregation, shrinkage, screen=screen, high_order=high_order)
+    value = call(lambda: amm(model, x, y), model, x)
+    if value is not None:
+        assert value.isfinite() and amm.last.kept <= amm.last.fooled <= len(x)
+        assert all(g.isfinite().all() for g in gradients(value, model))
