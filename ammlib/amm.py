@@ -85,7 +85,7 @@ class AMM(nn.Module):
         check_attack(steps, overshoot, num_rivals)
         if screen not in ("auto", None):
             raise ValueError(f"screen must be 'auto' or None, got {screen!r}")
-        self.screened = screen == "auto" and aggregation == "min"
+        self.screened = screen == "auto" and aggregation == "min" and not relative
         self.lam, self.c, self.d, self.clip, self.relative, self.high_order = lam, c, d, clip, relative, high_order
         self.attack = dict(steps=steps, overshoot=overshoot, num_rivals=num_rivals)
         self.name = f"{aggregation}+{shrinkage}".upper()
@@ -124,26 +124,25 @@ class AMM(nn.Module):
 
         def promising(size: Tensor, share: float) -> Tensor:
             """Mask of the `share` of the batch that is smallest of the correct, and largest of the misclassified."""
-            n, mask = math.ceil(share * len(x)), torch.zeros_like(correct)
+            n, mask = max(16, math.ceil(share * len(x))), torch.zeros_like(correct)
             for rows, largest in groups:
                 mask[rows if len(rows) <= n else rows[size[rows].topk(n, largest=largest).indices]] = True
             return mask
 
+        # The logit gap ranks the margins roughly, the first step of the attack nearly exactly. For half of the batch by
+        # the former that step is taken, to the rival with the smallest gap; for most of these also to all rivals within
+        # twice that gap. The best 30 % are followed to the end. Fewer are faster, but keep less than the promised
+        # 99.5 % of the exact selections (and gradient cosine of 0.999) on low-dimensional data such as 8 x 8 digits.
         rival = torch.where(correct, f.topk(2).values[:, 1], f.gather(1, y.unsqueeze(1)).squeeze(1))
         gap = f.amax(1) - rival
         candidates = promising(gap, 0.5)
         reach = torch.where(promising(gap, 0.4), 2.0, 1.0)
         never = torch.where(correct, torch.inf, -torch.inf)
-        return walk(
-            model,
-            x,
-            f,
-            y,
-            candidates.nonzero().squeeze(1),
-            reach=reach,
-            drop=lambda norm: ~promising(torch.where(candidates, norm, never), 0.3),
-            **self.attack,
-        )
+
+        def drop(norm: Tensor) -> Tensor:
+            return ~promising(torch.where(candidates, norm, never), 0.3)
+
+        return walk(model, x, f, y, candidates.nonzero().squeeze(1), reach=reach, drop=drop, **self.attack)
 
 
 def report(path: Walk, correct: Tensor, kept: Tensor, m: Tensor) -> Report:

@@ -1,11 +1,8 @@
 """Training by a recipe, resumable at any step with bit-identical results on the CPU."""
 
 import math
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +18,7 @@ from ammlib.classifier import as_classes, choose
 from ammlib.data import Batches, Dataset, load_data, noisy_labels, subset, validation_split
 from ammlib.device import best_device
 from ammlib.evaluate import error_rate, margins
+from ammlib.interrupt import stop_between_steps
 from ammlib.models import make_model
 from ammlib.recipes import Recipe
 
@@ -226,28 +224,6 @@ def set_mode(model: nn.Module, freeze_bn: bool) -> None:
 
 def batch_norms(model: nn.Module) -> list[nn.Module]:
     return [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
-
-
-@contextmanager
-def stop_between_steps() -> Iterator[Callable[[], bool]]:
-    """Turn the first Ctrl-C or SIGTERM into a request that the loop asks for; a second one interrupts at once."""
-    requested = False
-
-    def request(number: int, frame: object) -> None:
-        nonlocal requested
-        if requested:
-            raise KeyboardInterrupt
-        requested = True
-
-    if threading.current_thread() is not threading.main_thread():  # signals are the main thread's
-        yield lambda: False
-        return
-    before = {number: signal.signal(number, request) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield lambda: requested
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def train(

@@ -75,7 +75,9 @@ def on_the_line(points, labels, *args, **options):
 
 TEN = [1.0, 0.25, -1.0, -0.5, 3.0, 2.0, -0.1, -0.2, 0.3, 0.4]  # the last four are labelled wrongly
 LABELS = [1, 1, 0, 0, 1, 1, 1, 1, 0, 0]
-EXPECTED = {  # lam 3, c 2, d 1: margins 2|x|; MIN keeps 0.5 (class 1), 1 (class 0); wrong: the largest two are of class 0
+# λ = 3, c = 2, d = 1. MIN keeps 0.5 (class 1) and 1 (class 0) of the correct; the largest two of the wrong, 0.8 and
+# 0.6, are both of class 0: it keeps one.
+EXPECTED = {
     ("min", "lin"): 3 * (-2 * (0.5 + 1) + 0.8),
     ("min", "exp"): 3 * (math.exp(-1) + math.exp(-2) + math.exp(0.8)),
     ("min", "inv"): 3 * (1 / 2 + 1 / 3 + 1 / 0.2),
@@ -147,7 +149,7 @@ class Parabola(nn.Module):
 
 @pytest.mark.parametrize("aggregation, kept", [("min", [1]), ("avg", [1, 3])])
 def test_samples_that_are_not_fooled_are_left_out(aggregation, kept):
-    amm, x = RecordingAMM(aggregation, steps=1), torch.tensor([[3.0], [1.01], [2.0], [1.02]])
+    amm, x = RecordingAMM(aggregation, steps=1, screen=None), torch.tensor([[3.0], [1.01], [2.0], [1.02]])
     assert deepfool(Parabola(), x, steps=1).success.tolist() == [False, True, False, True]
     amm(Parabola(), x, torch.ones(4, dtype=torch.long))
     assert amm.kept.tolist() == kept and amm.last.fooled == 2
@@ -273,7 +275,7 @@ def test_backward_reaches_only_trainable_weights(digits):
 # ---- errors
 
 
-X, Y = torch.rand(4, 64), torch.arange(4)
+X, Y = torch.linspace(0.1, 1, 4 * 64).view(4, 64), torch.arange(4)
 
 
 @pytest.mark.parametrize(
@@ -318,11 +320,7 @@ def test_a_model_whose_logits_are_not_finite_is_an_error(infinite):
     [
         (dict(aggregation="max"), "unknown aggregation 'max'; choose from min, avg"),
         (dict(shrinkage="log"), "unknown shrinkage 'log'; choose from lin, exp, inv"),
-        *(
-            (dict([(name, value)]), f"{name} must be positive")
-            for name in ("lam", "c", "d", "clip")
-            for value in (0, -1)
-        ),
+        *(({name: value}, f"{name} must be positive") for name in ("lam", "c", "d", "clip") for value in (0, -1)),
         (dict(lam=math.nan), "lam must be positive"),
         (dict(screen="x"), "screen must be 'auto' or None, got 'x'"),
         (dict(steps=0), "steps must be at least 1, got 0"),

@@ -95,7 +95,7 @@ def test_an_epoch_shows_every_image_once_and_keeps_the_last_incomplete_batch():
     assert sorted(order.tolist()) == list(range(23)) and order.tolist() != list(range(23))
     xb = torch.cat([xb for xb, _ in parts])
     assert torch.equal(xb, x[order].float() / 255) and xb.dtype == torch.float32
-    assert 0 <= xb.min() and xb.max() <= 1
+    assert xb.min() >= 0 and xb.max() <= 1
 
 
 def test_without_shuffle_the_order_stays():

@@ -338,7 +338,7 @@ def test_short_schedules():
 
 
 def test_scale_cuts_keeps_them_apart():
-    for new in range(0, 120):
+    for new in range(120):
         at = [epoch for epoch, _ in scale_cuts(AT_50_80, 100, new)]
         assert at == sorted(set(at))
         assert all(0 < epoch < new for epoch in at)

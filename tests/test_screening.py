@@ -32,7 +32,7 @@ def test_screening_keeps_the_exact_selections_and_gradient(widths, size, steps, 
     x, y = F.interpolate(digits[0].float(), size, mode="bilinear"), digits[1]
     net = make_net(lambda: mlp(*widths), dtype=torch.float32)
     exact, screened = RecordingAMM(screen=None), RecordingAMM()
-    optimiser = torch.optim.SGD(net.parameters(), lr, momentum=0.9)
+    optimiser = torch.optim.SGD(net.parameters(), lr)
     selected = found = added = 0
     cosines = []
     for rows in batches(len(x), 100, steps):
@@ -40,11 +40,12 @@ def test_screening_keeps_the_exact_selections_and_gradient(widths, size, steps, 
         kept, kept_fast = set(exact.kept.tolist()), set(screened.kept.tolist())
         selected, found, added = selected + len(kept), found + len(kept & kept_fast), added + len(kept_fast - kept)
         full, fast = (torch.cat([g.flatten() for g in gradients(value, net)]) for value in (term, fast_term))
-        cosines.append(F.cosine_similarity(full, fast, dim=0))
+        if full.any() or fast.any():  # both are zero where all terms are clamped
+            cosines.append(F.cosine_similarity(full, fast, dim=0))
         optimiser.zero_grad()
         (F.cross_entropy(net(x[rows]), y[rows]) + term).backward()
         nn.utils.clip_grad_norm_(net.parameters(), 10.0)
         optimiser.step()
-    assert (net(x).argmax(1) == y).float().mean() > 0.8  # it has been a training run
+    assert (net(x).argmax(1) == y).float().mean() > 0.7  # it has been a training run
     assert found >= 0.995 * selected and added <= 0.005 * selected
     assert torch.stack(cosines).mean() >= 0.999

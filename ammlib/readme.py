@@ -1,0 +1,74 @@
+"""The generated parts of README.md: paper versus ours from the stored runs, and the stored measurements of cost."""
+
+import json
+import re
+
+from ammlib.bench import VARIANTS
+from ammlib.recipes import Recipe
+from ammlib.runs import home, results_root
+from ammlib.tables import Row, compare
+
+SHOWN = (("table1", "short"), ("table2", "short"), ("table3", "short"))
+NAMES = {
+    "reference": "reference",
+    "amm": "AMM (MIN+EXP)",
+    "no_high_order": "AMM, ∇f constant",
+    "elsayed": "Elsayed et al.",
+}
+HEADER = ("data", "net", "method", "error %, paper", "ours", "margin, paper", "ours", "scale", "same direction")
+
+
+def results_table() -> str:
+    """One line a recipe: error and margin of the paper and of our runs."""
+    rows: dict[Recipe, dict[str, Row]] = {}
+    for name, scale in SHOWN:
+        for row in compare(name, scale):
+            rows.setdefault(row.recipe, {})[row.metric] = row
+    lines = [f"| {' | '.join(HEADER)} |", "| --- " * len(HEADER) + "|"]
+    for recipe, metrics in rows.items():
+        cells = [recipe.dataset, recipe.arch, NAMES.get(recipe.method, recipe.method.upper().replace("_", "+"))]
+        for row in metrics.values():
+            cells += ["" if row.paper is None else str(row.paper), row.ours]
+        verdicts = {name: row.same_direction for name, row in metrics.items() if row.same_direction is not None}
+        words = [f"{name} {'yes' if verdict else '**no**'}" for name, verdict in verdicts.items()]
+        lines.append(f"| {' | '.join([*cells, recipe.scale, ', '.join(words)])} |")
+    return "\n".join(lines)
+
+
+def bench_table() -> str:
+    """Ratios to a plain training step from results/bench/method.json."""
+    stored = json.loads((results_root() / "bench" / "method.json").read_text("utf-8"))
+    results = stored["results"]
+    lines = [f"| | {' | '.join(r['arch'] for r in results)} |", "| --- " * (len(results) + 1) + "|"]
+
+    def add(name: str, cells: list[str]) -> None:
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+
+    for variant in list(VARIANTS)[1:]:
+        add(f"time of a step, {variant}", [f"{r['ratio'][variant]:.1f}x plain" for r in results])
+    add("peak memory, MIN + EXP, screened", [f"{r['peak_ratio']['MIN + EXP, screened']:.2f}x plain" for r in results])
+    add("DeepFool: faster than foolbox 3.3.4", [f"{r['foolbox']['speed_up']:.1f}x" for r in results if r["foolbox"]])
+    about = f"Batch {stored['batch']}, one thread, torch {stored['torch']}, MNIST; CPU time, medians, interleaved."
+    return "\n".join([*lines, "", about])
+
+
+SECTIONS = {"results": results_table, "bench": bench_table}
+
+
+def render(text: str) -> str:
+    """README.md with every generated section made anew."""
+    for name, make in SECTIONS.items():
+        pattern = rf"(<!-- {name}[^>]*-->\n).*?(<!-- /{name} -->)"
+        text, found = re.subn(pattern, lambda m, make=make: f"{m[1]}{make()}\n{m[2]}", text, flags=re.DOTALL)
+        if found != 1:
+            raise ValueError(f"README.md needs one section between <!-- {name} --> and <!-- /{name} -->, has {found}")
+    return text
+
+
+def write() -> None:
+    path = home() / "README.md"
+    path.write_text(render(path.read_text("utf-8")), "utf-8")
+
+
+if __name__ == "__main__":
+    write()

@@ -1,0 +1,29 @@
+"""The README shows what the repository does."""
+
+import re
+
+import pytest
+
+from ammlib.readme import render
+from ammlib.runs import home
+
+
+@pytest.fixture(scope="module")
+def text():
+    return (home() / "README.md").read_text("utf-8")
+
+
+def test_its_generated_tables_are_those_of_the_stored_results(text):
+    assert render(text) == text, "stale: run `python -m ammlib.readme`"
+
+
+def test_its_training_loop_runs_as_written(text, capsys):
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    exec(compile(code, "README.md", "exec"), {})
+    assert "error" in capsys.readouterr().out
+
+
+def test_every_file_that_it_names_exists(text):
+    names = re.findall(r"`((?:ammlib|results|tests)/[\w./]*)`", text)
+    assert len(names) > 5
+    assert all((home() / name).exists() for name in names)

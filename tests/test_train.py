@@ -1,0 +1,439 @@
+"""Facts about training: a step is what the recipe says, and a run that was stopped anywhere ends as if it was not."""
+
+import multiprocessing
+import os
+import random
+import re
+import runpy
+import shutil
+import signal
+import sys
+import threading
+import time
+from copy import deepcopy
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from ammlib import AMM
+from ammlib.checkpoint import load_checkpoint, weights_digest
+from ammlib.cli import main
+from ammlib.data import Dataset, load_data, subset
+from ammlib.interrupt import stop_between_steps
+from ammlib.models import make_model
+from ammlib.recipes import make_recipe
+from ammlib.runs import checkpoint_path, run_or_load
+from ammlib.train import Training, TrainingError, learning_rate, new_model, prepare_data, train
+
+module = import_module("ammlib.train")  # `ammlib.train` is the function
+processes = multiprocessing.get_context("forkserver")  # imports once, so that each process starts quickly
+processes.set_forkserver_preload(["ammlib.cli", "sklearn.datasets", "torch._dynamo", "pytest"])
+
+SETTINGS = ["epochs=8", "margin_size=100"]
+COMMAND = ["train", "--dataset", "digits", "--arch", "mlp", "--method", "amm", "--seed", "1", "--set", *SETTINGS]
+CPU = torch.device("cpu")
+
+
+def folders(root):
+    return {f"AMMLIB_{name.upper()}": str(Path(root) / name) for name in ("results", "checkpoints")}
+
+
+@pytest.fixture(autouse=True)
+def own_folders(tmp_path, monkeypatch):
+    for name, value in folders(tmp_path).items():
+        monkeypatch.setenv(name, value)
+
+
+def tiny(method="amm", **changes):
+    """A recipe of two epochs of three steps."""
+    return make_recipe("digits", "mlp", method, **{"epochs": 2, "train_size": 60, "batch": 20, **changes})
+
+
+def start(recipe, seed=0, **options):
+    return Training(recipe, seed, prepare_data(recipe), **options)
+
+
+def batch_norm_net(*_, **__):
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 20), nn.BatchNorm1d(20), nn.ReLU(), nn.Linear(20, 10))
+
+
+def result(training):
+    return weights_digest(training.model.state_dict()), training.history
+
+
+# ---- one step
+
+
+@pytest.mark.parametrize("clip_grad", [0.1, 1e9])
+@pytest.mark.parametrize("method", ["reference", "amm"])
+def test_a_step_is_sgd_with_momentum_weight_decay_and_clipped_gradients(method, clip_grad):
+    recipe = tiny(method, clip_grad=clip_grad, weight_decay=0.01, momentum=0.8, lr=0.05)
+    training = start(recipe)
+    model, amm = deepcopy(training.model), AMM("min", "exp", lam=8.0, c=2.0, d=1.0)
+    velocity = [torch.zeros_like(w) for w in model.parameters()]
+    for x, y in training.batches.epoch(0):
+        training.take_step(x, y)
+        loss = F.cross_entropy(model(x), y) + (amm(model, x, y) if method == "amm" else 0)
+        gradients = torch.autograd.grad(loss, list(model.parameters()))
+        norm = sum(g.square().sum() for g in gradients).sqrt()
+        with torch.no_grad():
+            for w, v, g in zip(model.parameters(), velocity, gradients, strict=True):
+                v.mul_(0.8).add_(g * min(1.0, clip_grad / norm) + 0.01 * w)
+                w.sub_(0.05 * v)
+        ours = [w.detach() for w in training.model.parameters()]
+        torch.testing.assert_close(ours, [w.detach() for w in model.parameters()], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("clip_grad", [1e-3, 0.1])
+def test_the_gradient_is_no_longer_than_clip_grad(clip_grad):
+    training = start(tiny(clip_grad=clip_grad))
+    for x, y in training.batches.epoch(0):
+        training.take_step(x, y)
+        norm = torch.cat([w.grad.flatten() for w in training.parameters]).norm()
+        assert 0.99 * clip_grad < norm <= clip_grad * (1 + 1e-6)
+
+
+def test_the_loss_can_be_the_regulariser_alone():
+    training = start(tiny(loss="none"))
+    x, y = next(training.batches.epoch(0))
+    term = AMM("min", "exp", lam=8.0, c=2.0, d=1.0)(training.model, x, y)
+    expected = torch.autograd.grad(term, training.parameters)
+    training.take_step(x, y)
+    scale = training.parameters[0].grad.norm() / expected[0].norm()  # of clipping
+    for w, g in zip(training.parameters, expected, strict=True):
+        torch.testing.assert_close(w.grad, scale * g)
+
+
+def test_the_learning_rate_is_cut_exactly_at_the_cuts():
+    recipe = tiny(epochs=6, lr=0.1, decay=[[2, 0.5], [3, 0.1], [5, 0.01]])
+    rates = [0.1, 0.1, 0.05, 0.01, 0.01, 0.001]
+    assert [learning_rate(recipe, epoch) for epoch in range(6)] == pytest.approx(rates, rel=1e-15)
+    training, used = start(recipe), []
+    training.optimizer.register_step_pre_hook(lambda optimizer, *_: used.append(optimizer.param_groups[0]["lr"]))
+    training.run(progress=False)
+    assert used == [rate for epoch in range(6) for rate in 3 * [learning_rate(recipe, epoch)]]
+    assert [row["lr"] for row in training.history] == [learning_rate(recipe, epoch) for epoch in range(6)]
+
+
+# ---- where a run starts
+
+
+def test_initial_weights_are_a_function_of_the_seed_alone():
+    torch.manual_seed(5)
+    state = torch.get_rng_state()
+    first = weights_digest(new_model(tiny(), seed=3).state_dict())
+    assert torch.equal(torch.get_rng_state(), state)
+    torch.manual_seed(6)
+    assert weights_digest(new_model(tiny("reference", lr=1.0), seed=3).state_dict()) == first
+    assert weights_digest(new_model(tiny(), seed=4).state_dict()) != first
+
+
+def test_a_run_neither_depends_on_the_global_random_state_nor_changes_it():
+    torch.manual_seed(5)
+    state = torch.get_rng_state()
+    first = result(train(tiny(), 0, progress=False))
+    assert torch.equal(torch.get_rng_state(), state)
+    torch.manual_seed(6)
+    assert result(train(tiny(), 0, progress=False)) == first
+    assert result(train(tiny(), 1, progress=False))[0] != first[0]
+
+
+def test_given_weights_are_where_training_starts():
+    weights = new_model(tiny(), seed=7).state_dict()
+    training = train(tiny(epochs=0), 0, weights=weights, progress=False)
+    assert weights_digest(training.model.state_dict()) == weights_digest(weights)
+    assert not training.model.training
+
+
+def test_subset_and_noise_have_exactly_the_recipes_counts():
+    digits = load_data("digits")
+    x, y = digits.x_train, digits.y_train
+    data = prepare_data(tiny(train_size=500, noisy=300), Dataset("digits", x, y, x, y, num_classes=2**40))
+    chosen = subset(len(x), 500, seed=0)
+    assert torch.equal(data.x_train, x[chosen]) and torch.equal(data.x_test, x)
+    assert (data.y_train != y[chosen]).sum() == 300  # none is right by chance among 2^40 classes
+    assert len(prepare_data(tiny(train_size=None)).y_train) == len(y) == 1437
+
+
+def test_validation_trains_on_all_but_5000_images_and_evaluates_on_these(monkeypatch):
+    x = torch.randint(256, (5300, 1, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    x[:, 0, 0, :2] = torch.stack([torch.arange(5300) // 256, torch.arange(5300) % 256], 1)  # each tells its number
+    fake = Dataset("digits", x, torch.arange(5300) % 10, x[:7], torch.arange(7), 10)
+    monkeypatch.setattr(module, "load_data", lambda name: fake)
+    data = prepare_data(tiny(train_size=None, validation=True))
+    numbers = [256 * x[:, 0, 0, 0].int() + x[:, 0, 0, 1] for x in (data.x_train, data.x_test)]
+    assert [len(n) for n in numbers] == [300, 5000]
+    assert torch.equal(torch.cat(numbers).sort().values, torch.arange(5300))
+    assert torch.equal(data.y_train, numbers[0] % 10) and torch.equal(data.y_test, numbers[1] % 10)
+    assert len(prepare_data(tiny(train_size=120, validation=True)).y_train) == 120
+    with pytest.raises(ValueError, match="cannot hold out 5000 of 1437"):
+        prepare_data(tiny(validation=True), load_data("digits"))
+
+
+# ---- what a run records
+
+
+@pytest.mark.parametrize("method", ["reference", "amm", "elsayed"])
+def test_history_has_a_row_for_each_epoch(method):
+    training = train(tiny(method), 0, progress=False)
+    assert [row["epoch"] for row in training.history] == [1, 2]
+    for row in training.history:
+        assert {name for name, value in row.items() if value is None} == (
+            {"regulariser", "kept", "kept_margin"} if method == "reference" else set()
+        )
+        assert row["loss"] > 0 and row["test_margin"] > 0
+        assert 0 <= row["train_error"] <= 100 and 0 <= row["test_error"] <= 100
+    assert training.history[1]["loss"] < training.history[0]["loss"]
+
+
+def test_training_error_and_loss_are_means_over_the_epochs_samples():
+    recipe = tiny("reference", lr=0.0, batch=25)  # the last batch is smaller
+    data = prepare_data(recipe)
+    training = train(recipe, 0, data=data, progress=False)
+    logits = new_model(recipe, 0)(data.x_train.float() / 255).detach()
+    row = training.history[0]
+    assert row["loss"] == pytest.approx(float(F.cross_entropy(logits, data.y_train)), rel=1e-5)
+    assert row["train_error"] == pytest.approx(100 * float((logits.argmax(1) != data.y_train).double().mean()))
+
+
+def test_the_progress_bar_shows_epoch_error_regulariser_and_kept_samples(capsys):
+    train(tiny(), 0)
+    shown = capsys.readouterr().err
+    assert re.search(r"digits/mlp/amm: 100%.* 6/6 .*epoch=2/2, error=[\d.]+%, reg=[\d.]+, kept=[\d.]+", shown)
+
+
+# ---- batch norm
+
+
+@pytest.mark.parametrize("method", ["reference", "amm"])
+@pytest.mark.parametrize("freeze_bn", [True, False])
+def test_frozen_batch_norm_keeps_its_weights_and_statistics(method, freeze_bn, monkeypatch):
+    monkeypatch.setattr(module, "make_model", batch_norm_net)
+    training = start(tiny(method, freeze_bn=freeze_bn))
+    before = deepcopy(training.model.state_dict())
+    training.run(progress=False)
+    after = training.model.state_dict()
+    kept = {name for name in before if torch.equal(before[name], after[name])}
+    assert kept == ({name for name in before if name.startswith("2.")} if freeze_bn else set())
+
+
+# ---- when a loss is not finite
+
+
+@pytest.mark.parametrize("method", ["reference", "amm", "elsayed"])
+def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_good_state(method):
+    recipe = tiny(method, epochs=3, decay=[[1, 1e30]])  # the second epoch leaps to where all overflows
+    path = checkpoint_path(recipe, 0)
+    with pytest.raises(TrainingError, match=rf"digits/mlp/{method}, seed 0: .* epoch 2, step 2.* kept in {path}"):
+        run_or_load(recipe, 0, progress=False)
+    state = load_checkpoint(path, start(recipe).identity, CPU)
+    assert (state["epoch"], state["step"], len(state["history"])) == (1, 0, 1)
+    assert result(train(recipe.with_(epochs=1, decay=[]), 0, progress=False))[0] == weights_digest(state["model"])
+
+
+@pytest.mark.parametrize("method", ["reference", "amm"])
+def test_an_overflow_in_the_last_step_of_an_epoch_is_found_in_its_evaluation(method, tmp_path):
+    with pytest.raises(TrainingError, match="epoch 1, step 1"):
+        train(tiny(method, batch=60, lr=1e30), 0, checkpoint=tmp_path / "c.pt", progress=False)
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_a_checkpoint_the_error_does_not_claim_one(tmp_path):
+    with pytest.raises(TrainingError, match="epoch 1, step 2") as caught:
+        train(tiny("reference", lr=1e30), 0, checkpoint=tmp_path / "c.pt", progress=False)
+    assert "kept" not in str(caught.value) and not (tmp_path / "c.pt").exists()
+
+
+# ---- stop and resume
+
+
+class Keeping(Training):
+    """Saves after every step and keeps every checkpoint."""
+
+    def save(self):
+        super().save()
+        shutil.copy(self.checkpoint, self.checkpoint.with_name(f"{self.epoch}-{self.step}.pt"))
+
+    def take_step(self, x, y):
+        super().take_step(x, y)
+        self.save()
+
+
+@pytest.mark.parametrize("net", [make_model, batch_norm_net])
+@pytest.mark.parametrize("method, changes", [("reference", {}), ("amm", {}), ("amm", {"freeze_bn": True})])
+def test_resuming_from_any_step_equals_the_uninterrupted_run(method, changes, net, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "make_model", net)
+    recipe = tiny(method, **changes)
+    data = prepare_data(recipe)
+    uninterrupted = result(train(recipe, 0, data=data, progress=False))
+    Keeping(recipe, 0, data, checkpoint=tmp_path / "last.pt").run(progress=False)
+    for moment in ("0-1", "0-2", "0-3", "1-0", "1-1", "1-2", "1-3", "2-0"):  # epochs and steps done
+        resumed = train(recipe, 0, data=data, checkpoint=tmp_path / f"{moment}.pt", progress=False)
+        assert result(resumed) == uninterrupted, moment
+
+
+@pytest.mark.parametrize("seconds, saves", [(-1.0, 6 + 2), (120.0, 2)])
+def test_checkpoints_are_saved_when_due_and_after_every_epoch(seconds, saves, tmp_path, monkeypatch):
+    saved = []
+    monkeypatch.setattr(module, "CHECKPOINT_SECONDS", seconds)
+    monkeypatch.setattr(Training, "save", lambda self: saved.append((self.epoch, self.step)))
+    train(tiny(), 0, progress=False)
+    assert len(saved) == saves and {(1, 0), (2, 0)} <= set(saved)
+
+
+def outcome(root):
+    """The bytes of the weights, and those of the run file but for its wall-clock time; no checkpoint is left."""
+    (weights,), (run,) = Path(root).rglob("*.safetensors"), Path(root).rglob("*.json")
+    text, replaced = re.subn(r'"seconds": [\d.]+', "", run.read_text())
+    assert replaced == 1 and not list(Path(root).rglob("*.pt"))
+    return weights.read_bytes(), text
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    root = tmp_path_factory.mktemp("uninterrupted")
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in folders(root).items():
+            patch.setenv(name, value)
+        assert main(COMMAND) == 0
+    return outcome(root)
+
+
+def spawn(target, *args):
+    process = processes.Process(target=target, args=args)
+    process.start()
+    return process
+
+
+def train_until_killed(root, pipe, most):
+    """Run the command with a checkpoint after every step; tell of every step, and wait after `most`."""
+    os.environ |= folders(root)
+    torch.set_num_threads(1)
+    module.CHECKPOINT_SECONDS = 0.0
+    take_step, taken = Training.take_step, []
+
+    def tell(*args):
+        if len(taken) == most:
+            signal.pause()
+        take_step(*args)
+        taken.append(pipe.send(None))
+
+    Training.take_step = tell
+    main(COMMAND)
+
+
+def test_a_training_killed_at_ten_random_moments_ends_like_the_uninterrupted_one(tmp_path, uninterrupted):
+    rng = random.Random(0)
+    for _ in range(10):
+        steps = rng.randint(1, 5)
+        ours, theirs = processes.Pipe(duplex=False)
+        process = spawn(train_until_killed, tmp_path, theirs, steps + 4)
+        theirs.close()
+        for _ in range(steps):
+            ours.recv()
+        time.sleep(rng.uniform(0, 0.03))  # it computes a step, writes a checkpoint or evaluates an epoch
+        process.kill()
+        process.join()
+        assert process.exitcode == -signal.SIGKILL
+    (checkpoint,) = tmp_path.rglob("*.pt")
+    assert torch.load(checkpoint, weights_only=True)["state"]["epoch"] >= 1
+    assert main(COMMAND) == 0
+    assert outcome(tmp_path) == uninterrupted
+
+
+def die_after_write(root, number):
+    """Run a short training and be killed as soon as so many files were written."""
+    os.environ |= folders(root)
+    torch.set_num_threads(1)
+    replace, written = os.replace, []
+
+    def replace_and_die(*args):
+        written.append(replace(*args))
+        if len(written) == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    os.replace = replace_and_die
+    run_or_load(tiny(epochs=1), 0, progress=False)
+
+
+def test_a_kill_between_any_two_files_loses_nothing(tmp_path):
+    spawn(die_after_write, tmp_path / "whole", None).join()
+    for number, last in enumerate(["checkpoint", "weights", "run"], start=1):
+        process = spawn(die_after_write, tmp_path / last, number)
+        process.join()
+        assert process.exitcode == -signal.SIGKILL
+        (checkpoint,) = (tmp_path / last).rglob("*.pt")
+        if last == "run":  # all is stored and nothing left to do
+            checkpoint.unlink()
+        else:
+            spawn(die_after_write, tmp_path / last, None).join()
+        assert outcome(tmp_path / last) == outcome(tmp_path / "whole")
+
+
+def run_module(root):
+    """`python -m ammlib ...` with its messages in a file."""
+    os.environ |= folders(root)
+    torch.set_num_threads(1)
+    sys.argv, sys.stderr = ["ammlib", *COMMAND], (root / "stderr").open("w")
+    runpy.run_module("ammlib", run_name="__main__")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_cleanly_and_the_same_command_goes_on(number, tmp_path, uninterrupted):
+    process = spawn(run_module, tmp_path)
+    while not list(tmp_path.rglob("*.pt")):
+        assert process.is_alive()
+        time.sleep(0.005)
+    os.kill(process.pid, number)
+    process.join()
+    assert process.exitcode == 130
+    shown = (tmp_path / "stderr").read_text()
+    assert shown.endswith("stopped; the same command goes on from the checkpoint\n") and "Traceback" not in shown
+    (checkpoint,) = tmp_path.rglob("*.pt")
+    assert torch.load(checkpoint, weights_only=True)["state"]["step"] > 0  # within an epoch, not at its end
+    assert main(COMMAND) == 0
+    assert outcome(tmp_path) == uninterrupted
+
+
+def test_the_second_ctrl_c_interrupts_at_once():
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    with stop_between_steps() as stopping:
+        assert not stopping()
+        signal.raise_signal(signal.SIGINT)
+        assert stopping()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+def test_ctrl_c_during_the_last_evaluation_is_not_lost(tmp_path, monkeypatch):
+    end_epoch = Training.end_epoch
+
+    def interrupted(self):
+        if self.epoch == 1:
+            signal.raise_signal(signal.SIGINT)
+        end_epoch(self)
+
+    uninterrupted = result(train(tiny(), 0, progress=False))
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Training, "end_epoch", interrupted)
+        train(tiny(), 0, checkpoint=tmp_path / "c.pt", progress=False)
+    assert result(train(tiny(), 0, checkpoint=tmp_path / "c.pt", progress=False)) == uninterrupted
+
+
+def test_training_works_outside_the_main_thread():
+    results = []
+    thread = threading.Thread(target=lambda: results.append(result(train(tiny(), 0, progress=False))))
+    thread.start()
+    thread.join()
+    assert results == [result(train(tiny(), 0, progress=False))]
+
+
+def test_a_finished_checkpoint_needs_no_step(tmp_path, monkeypatch):
+    first = result(train(tiny(), 0, checkpoint=tmp_path / "c.pt", progress=False))
+    monkeypatch.setattr(Training, "take_step", lambda *_: pytest.fail("there was nothing to train"))
+    assert result(train(tiny(), 0, checkpoint=tmp_path / "c.pt", progress=False)) == first
