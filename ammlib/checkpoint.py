@@ -27,8 +27,10 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
             os.fsync(file.fileno())
         os.chmod(temporary, 0o644)  # temporary files are private, results are shared
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
         Path(temporary).unlink(missing_ok=True)
+        if isinstance(error, OSError):  # such as a full disk, of which the system does not say whose file it hit
+            raise OSError(error.errno, error.strerror or str(error), str(path)) from error
         raise
 
 

@@ -28,7 +28,7 @@ def train(args: argparse.Namespace) -> None:
 def study(args: argparse.Namespace) -> None:
     from ammlib.recipes import study as runs_of
 
-    part, parts = (int(number) for number in args.part.split("/"))
+    part, parts = parse_part(args.part)
     runs = [run for name in args.names for run in runs_of(name, args.scale)]
     execute(list(dict.fromkeys(runs))[part - 1 :: parts], args.force)
 
@@ -79,6 +79,14 @@ def bench(args: argparse.Namespace) -> None:
     run(args.arch, args.output, args.repeats)
 
 
+def parse_part(text: str) -> tuple[int, int]:
+    """`k/n`: the k-th of n parts, counted from 1."""
+    part, _, parts = text.partition("/")
+    if not (part.isdecimal() and parts.isdecimal() and 1 <= int(part) <= int(parts)):
+        raise ValueError(f"--part takes k/n with k in 1 ... n, such as 1/2, got {text!r}")
+    return int(part), int(parts)
+
+
 def parse_setting(text: str) -> tuple[str, Any]:
     """`name=value`, the value as JSON where it is, otherwise as a word."""
     name, equals, value = text.partition("=")
@@ -94,7 +102,7 @@ def add_recipe(command: argparse.ArgumentParser) -> None:
     command.add_argument("--dataset", default="mnist", help="mnist, cifar10, cifar100, svhn, digits or your own")
     command.add_argument("--arch", default="mlp", help="mlp, lenet, ... (an unknown one lists the choices)")
     command.add_argument("--method", default="amm", help="reference, amm, min_inv, elsayed, ... (likewise)")
-    command.add_argument("--seed", type=int, default=0)
+    command.add_argument("--seed", type=int, default=0, help="of initial weights and batches (default 0)")
     command.add_argument("--family", help="for your own data: mnist, cifar or digits, whose recipes it takes")
     add_scale(command)
 
@@ -139,7 +147,7 @@ def parser() -> argparse.ArgumentParser:
     command.set_defaults(run=margin)
 
     command = commands.add_parser("bench", help="measure what a training step and DeepFool cost")
-    command.add_argument("--arch", nargs="+", default=["mlp", "lenet"], choices=["mlp", "lenet"])
+    command.add_argument("--arch", nargs="+", default=["mlp", "lenet"], choices=["mlp", "lenet"], help="default: all")
     command.add_argument("--repeats", type=int, default=30, help="steps of each variant (default 30)")
     command.add_argument("--output", type=Path, default=Path("out/bench.json"), help="default out/bench.json")
     command.set_defaults(run=bench)
@@ -153,7 +161,7 @@ def main(argv: list[str] | None = None) -> int:
     args = parser().parse_args(argv)
     try:
         args.run(args)
-    except (ValueError, DataError, CheckpointError, TrainingError) as error:
+    except (ValueError, OSError, DataError, CheckpointError, TrainingError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

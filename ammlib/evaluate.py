@@ -52,6 +52,8 @@ def margins(
     num_rivals: int = 10,
 ) -> Margins:
     """Margins of images, of (images, labels), or of all batches of a loader, computed where the model lives."""
+    if batch_size < 1:
+        raise ValueError(f"batch_size must be at least 1, got {batch_size}")
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     parts: list[tuple[Tensor, ...]] = []
     total = (

@@ -166,7 +166,7 @@ def _scale(like: str, scale: str) -> str:
     return resolve_scale(DATASETS[like].get("auto", scale) if scale == "auto" else scale, torch.cuda.is_available())
 
 
-def _like(dataset: str, family: str | None) -> str:
+def stands_for(dataset: str, family: str | None) -> str:
     """The data set whose rows apply: itself or, for a user's own data, the one that stands for the family."""
     if dataset in DATASETS:
         return dataset
@@ -200,7 +200,7 @@ def make_recipe(
     dataset: str, arch: str, method: str, scale: str = "auto", family: str | None = None, **overrides: Any
 ) -> Recipe:
     """The recipe of a method on a data set; `family` (mnist, cifar, digits) is for a user's own data."""
-    like, method = _like(dataset, family), ALIASES.get(method, method)
+    like, method = stands_for(dataset, family), ALIASES.get(method, method)
     row, plan = choose(f"arch for {dataset}", arch, SCHEDULES[like]), _plan(like, method)
     scale, family = _scale(like, scale), DATASETS[like]["family"]
     settings = {"dataset": dataset, "family": family, "arch": arch, "method": method, "scale": scale}

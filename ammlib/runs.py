@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from ammlib.checkpoint import load_weights, save_weights, weights_digest, write_atomically
-from ammlib.data import subset
+from ammlib.data import load_data, subset
 from ammlib.device import best_device
 from ammlib.evaluate import evaluate
 from ammlib.recipes import Recipe, reference_of
@@ -75,8 +75,11 @@ def load_run(recipe: Recipe, seed: int) -> Run | None:
     path = run_path(recipe, seed)
     if not path.exists():
         return None
-    stored = json.loads(path.read_text("utf-8"))
-    run = Run(**{**stored, "recipe": Recipe.from_dict(stored["recipe"])})
+    try:
+        stored = json.loads(path.read_text("utf-8"))
+        run = Run(**{**stored, "recipe": Recipe.from_dict(stored["recipe"])})
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValueError(f"{path} is damaged ({error}); delete it to train anew") from error
     return run if run.recipe == recipe and run.seed == seed else None
 
 
@@ -99,9 +102,9 @@ def execute(recipe: Recipe, seed: int, *, force: bool = False, progress: bool = 
     if force:
         checkpoint.unlink(missing_ok=True)
     device, data = best_device(), prepare_data(recipe)
+    rows = None if recipe.margin_size is None else subset(len(data.x_test), recipe.margin_size, recipe.data_seed)
     start = reference_weights(recipe, seed, progress) if recipe.start == "reference" else None
     training = train(recipe, seed, weights=start, data=data, checkpoint=checkpoint, device=device, progress=progress)
-    rows = None if recipe.margin_size is None else subset(len(data.x_test), recipe.margin_size, recipe.data_seed)
     metrics = evaluate(training.model, data.x_test.to(device), data.y_test.to(device), rows, progress)
     weights = training.model.state_dict()
     run = Run(
@@ -133,7 +136,7 @@ def trained_model(recipe: Recipe, seed: int, progress: bool = True) -> nn.Module
     """The trained model of a run, trained now if its weights are not at hand."""
     if not weights_path(recipe, seed).exists():
         execute(recipe, seed, progress=progress)
-    model = new_model(recipe, seed)
+    model = new_model(recipe, seed, load_data(recipe.dataset).num_classes)
     model.load_state_dict(load_weights(weights_path(recipe, seed)))
     return model.to(best_device()).eval()
 

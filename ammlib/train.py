@@ -20,7 +20,7 @@ from ammlib.device import best_device
 from ammlib.evaluate import error_rate, margins
 from ammlib.interrupt import stop_between_steps
 from ammlib.models import make_model
-from ammlib.recipes import Recipe
+from ammlib.recipes import Recipe, stands_for
 
 REGULARISERS: dict[str, Callable[..., AMM]] = {"amm": AMM, "elsayed": Elsayed}
 CHECKPOINT_SECONDS = 120.0
@@ -54,11 +54,11 @@ def prepare_data(recipe: Recipe, data: Dataset | None = None) -> Dataset:
     return Dataset(data.name, x, y, x_test, y_test, data.num_classes)
 
 
-def new_model(recipe: Recipe, seed: int) -> nn.Module:
+def new_model(recipe: Recipe, seed: int, num_classes: int | None = None) -> nn.Module:
     """The freshly initialised model of a run; the global random state stays as it was."""
     with torch.random.fork_rng([]):
         torch.manual_seed(seed)
-        return make_model(recipe.dataset, recipe.arch)
+        return make_model(stands_for(recipe.dataset, recipe.family), recipe.arch, num_classes)
 
 
 def learning_rate(recipe: Recipe, epoch: int) -> float:
@@ -84,7 +84,7 @@ class Training:
             tensor.to(self.device) for tensor in (data.x_train, data.y_train, data.x_test, data.y_test)
         )
         self.batches = Batches(x, y, recipe.batch, seed, crop=recipe.crop, flip=recipe.flip)
-        self.model = new_model(recipe, seed).to(self.device)
+        self.model = new_model(recipe, seed, data.num_classes).to(self.device)
         if weights is not None:
             self.model.load_state_dict(weights)
         self.parameters = trained_parameters(self.model, recipe.freeze_bn)
@@ -136,20 +136,20 @@ class Training:
                     if stopping():
                         raise KeyboardInterrupt
                 self.end_epoch()
+            if stopping():  # asked for during the last evaluation
+                raise KeyboardInterrupt
 
     def take_step(self, x: Tensor, y: Tensor) -> None:
         """One step of SGD on the loss and the regulariser (eq. 7)."""
         set_mode(self.model, self.recipe.freeze_bn)
         logits = self.model(x)
+        self.require_finite(logits, self.step + 1)  # before the regulariser, which does not know the step
         loss = F.cross_entropy(logits, y) if self.recipe.loss == "cross_entropy" else logits.new_zeros(())
         term = None
         if self.regulariser is not None:
             term = self.regulariser(self.model, x, y, logits=logits)
         objective = loss if term is None else loss + term
-        if not objective.isfinite():
-            kept = f"; the last good state is kept in {self.checkpoint}" if self.checkpoint else ""
-            where = f"epoch {self.epoch + 1}, step {self.step + 1}"
-            raise TrainingError(f"{self.recipe.key}, seed {self.seed}: the loss is not finite at {where}{kept}")
+        self.require_finite(objective, self.step + 1)
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self.recipe, self.epoch)
         self.optimizer.zero_grad()
@@ -158,6 +158,14 @@ class Training:
         self.optimizer.step()
         self.step += 1
         self.count(x, y, logits, loss, term)
+
+    def require_finite(self, values: Tensor, step: int) -> None:
+        if values.isfinite().all():
+            return
+        kept = self.checkpoint is not None and self.checkpoint.exists()
+        hint = f"; the last good state is kept in {self.checkpoint}" if kept else ""
+        where = f"epoch {self.epoch + 1}, step {step}"
+        raise TrainingError(f"{self.recipe.key}, seed {self.seed}: the loss is not finite at {where}{hint}")
 
     def count(self, x: Tensor, y: Tensor, logits: Tensor, loss: Tensor, term: Tensor | None) -> None:
         """Add what the step did to the sums of the epoch."""
@@ -188,6 +196,8 @@ class Training:
         self.model.eval()
         watched = min(WATCHED, max(1, (self.recipe.margin_size or len(self.x_test)) // 20))
         images = self.x_test[:watched].float() / 255
+        with torch.no_grad():
+            self.require_finite(self.model(images), self.step)
         self.history.append(
             {
                 "epoch": self.epoch + 1,
@@ -215,11 +225,10 @@ def trained_parameters(model: nn.Module, freeze_bn: bool) -> list[nn.Parameter]:
 
 def set_mode(model: nn.Module, freeze_bn: bool) -> None:
     """Train mode, in which frozen batch norm goes on using its stored statistics."""
-    if not model.training:
-        model.train()
-        if freeze_bn:
-            for module in batch_norms(model):
-                module.eval()
+    model.train()
+    if freeze_bn:
+        for module in batch_norms(model):
+            module.eval()
 
 
 def batch_norms(model: nn.Module) -> list[nn.Module]:

@@ -20,8 +20,8 @@ DATASETS = {
 }
 
 
-def make_model(dataset: str, arch: str, **options) -> nn.Module:
+def make_model(dataset: str, arch: str, num_classes: int | None = None, **options) -> nn.Module:
     """A freshly initialised `arch` for images of `dataset` in [0, 1]; `options` go to the architecture."""
-    family, num_classes, mean = choose("data set", dataset, DATASETS)
+    family, usual_classes, mean = choose("data set", dataset, DATASETS)
     build = choose(f"architecture for {dataset}", arch, MODELS[family])
-    return kaiming(nn.Sequential(Centre(mean), build(num_classes=num_classes, **options)))
+    return kaiming(nn.Sequential(Centre(mean), build(num_classes=num_classes or usual_classes, **options)))
