@@ -3,70 +3,55 @@
 import argparse
 import json
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from ammlib import bench as measure
+from ammlib import recipes, runs, tables
 from ammlib.checkpoint import CheckpointError
-from ammlib.data import DataError
+from ammlib.data import DataError, load_data, subset
+from ammlib.device import best_device, keep_freed_memory
+from ammlib.evaluate import margins
+from ammlib.train import TrainingError
 
 
 def data(args: argparse.Namespace) -> None:
-    from ammlib.data import load_data
-
     for name in args.names:
         print(load_data(name))
 
 
 def train(args: argparse.Namespace) -> None:
-    from ammlib.recipes import make_recipe
-
-    overrides = dict(parse_setting(text) for text in args.set)
-    recipe = make_recipe(args.dataset, args.arch, args.method, args.scale, args.family, **overrides)
-    execute([(recipe, args.seed)], args.force)
+    execute([recipes.Run(recipe_of(args), args.seed)], args.force)
 
 
 def study(args: argparse.Namespace) -> None:
-    from ammlib.recipes import study as runs_of
-
     part, parts = parse_part(args.part)
-    runs = [run for name in args.names for run in runs_of(name, args.scale)]
-    execute(list(dict.fromkeys(runs))[part - 1 :: parts], args.force)
+    wanted = [run for name in args.names for run in recipes.study(name, args.scale)]
+    execute(list(dict.fromkeys(wanted))[part - 1 :: parts], args.force)
 
 
-def execute(runs: list, force: bool) -> None:
+def execute(wanted: list[recipes.Run], force: bool) -> None:
     """Train what is missing, one run after the other, and print a line for each."""
-    from ammlib.device import best_device, keep_freed_memory
-    from ammlib.runs import load_run, run_or_load, run_path
-
     keep_freed_memory()
-    for recipe, seed in runs:
-        known = load_run(recipe, seed) is not None and not force
+    for recipe, seed in wanted:
+        known = runs.load_run(recipe, seed) is not None and not force
         if not known:
             print(f"{recipe.key}, seed {seed}: {recipe.scale} scale, {recipe.epochs} epochs, on {best_device()}")
-        run = run_or_load(recipe, seed, force=force)
+        run = runs.run_or_load(recipe, seed, force=force)
         took = "stored" if known else f"{run.seconds:.0f} s"
-        error, margin = run.metrics["error"], run.metrics["margin"]
-        print(f"{recipe.key}, seed {seed}: error {error:.2f} %, margin {margin:.3f} ({took}) {run_path(recipe, seed)}")
+        numbers = f"error {run.metrics['error']:.2f} %, margin {run.metrics['margin']:.3f}"
+        print(f"{recipe.key}, seed {seed}: {numbers} ({took}) {runs.run_path(recipe, seed)}")
 
 
 def compare(args: argparse.Namespace) -> None:
-    from ammlib.tables import as_text
-    from ammlib.tables import compare as rows_of
-
     for name in args.names:
-        print(f"{name}\n{as_text(rows_of(name, args.scale))}\n")
+        print(f"{name}\n{tables.as_text(tables.compare(name, args.scale))}\n")
 
 
 def margin(args: argparse.Namespace) -> None:
-    from ammlib.data import load_data, subset
-    from ammlib.device import keep_freed_memory
-    from ammlib.evaluate import margins
-    from ammlib.recipes import make_recipe
-    from ammlib.runs import trained_model
-
     keep_freed_memory()
-    recipe = make_recipe(args.dataset, args.arch, args.method, args.scale, args.family)
-    model, images = trained_model(recipe, args.seed), load_data(args.dataset)
+    model, images = runs.trained_model(recipe_of(args), args.seed), load_data(args.dataset)
     rows = subset(len(images.x_test), min(args.samples or len(images.x_test), len(images.x_test)), seed=0)
     found = margins(model, (images.x_test[rows].float() / 255, images.y_test[rows]), steps=args.steps)
     for name, value in found.summary().items():
@@ -74,9 +59,7 @@ def margin(args: argparse.Namespace) -> None:
 
 
 def bench(args: argparse.Namespace) -> None:
-    from ammlib.bench import bench as run
-
-    run(args.arch, args.output, args.repeats)
+    measure.bench(args.arch, args.output, args.repeats)
 
 
 def parse_part(text: str) -> tuple[int, int]:
@@ -92,10 +75,10 @@ def parse_setting(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals:
         raise ValueError(f"--set takes name=value, got {text!r}")
-    try:
-        return name, json.loads({"None": "null", "True": "true", "False": "false"}.get(value, value))
-    except json.JSONDecodeError:
-        return name, value
+    for read in (json.loads, float):
+        with suppress(ValueError):
+            return name, read({"None": "null", "True": "true", "False": "false"}.get(value, value))
+    return name, value
 
 
 def add_recipe(command: argparse.ArgumentParser) -> None:
@@ -104,7 +87,13 @@ def add_recipe(command: argparse.ArgumentParser) -> None:
     command.add_argument("--method", default="amm", help="reference, amm, min_inv, elsayed, ... (likewise)")
     command.add_argument("--seed", type=int, default=0, help="of initial weights and batches (default 0)")
     command.add_argument("--family", help="for your own data: mnist, cifar or digits, whose recipes it takes")
+    command.add_argument("--set", nargs="+", default=[], metavar="name=value", help="change the recipe: epochs=3 lam=8")
     add_scale(command)
+
+
+def recipe_of(args: argparse.Namespace) -> recipes.Recipe:
+    overrides = dict(parse_setting(text) for text in args.set)
+    return recipes.make_recipe(args.dataset, args.arch, args.method, args.scale, args.family, **overrides)
 
 
 def add_scale(command: argparse.ArgumentParser) -> None:
@@ -124,7 +113,6 @@ def parser() -> argparse.ArgumentParser:
 
     command = commands.add_parser("train", help="train, evaluate and store one run, or show the stored one")
     add_recipe(command)
-    command.add_argument("--set", nargs="+", default=[], metavar="name=value", help="change the recipe: epochs=3 lam=8")
     command.add_argument("--force", action="store_true", help="train again even if the run is stored")
     command.set_defaults(run=train)
 
@@ -156,8 +144,6 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str] | None = None) -> int:
     """Run a command; what a user can get wrong ends in one line, not in a traceback."""
-    from ammlib.train import TrainingError
-
     args = parser().parse_args(argv)
     try:
         args.run(args)
@@ -165,6 +151,6 @@ def main(argv: list[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("\nstopped; the same command goes on from the checkpoint", file=sys.stderr)
+        print("\nstopped; the same command, without --force, goes on from the checkpoint", file=sys.stderr)
         return 130
     return 0
