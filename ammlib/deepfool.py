@@ -106,6 +106,7 @@ def walk(
     points, delta, f = x[rows], path.delta[rows], f[rows]
     for i in range(steps):
         gap = f.amax(1, keepdim=True) - f.gather(1, rivals[rows])  # (n, K), f_ref - f_k >= 0
+        gap.clamp_(max=torch.finfo(gap.dtype).max)  # the difference of finite logits may overflow
         gap[:, 1:].masked_fill_(targeted[rows].unsqueeze(1), torch.inf)
         reference = f.argmax(1)
         within = (LATER_REACH if i else None) if reach is None else reach[rows].unsqueeze(1)
@@ -145,7 +146,8 @@ def nearest_boundary(
         g = rival_gradients(model, points, reference, rivals)[row, k]
     size = g.flatten(1).norm(dim=1)
     distance = torch.full_like(gap, torch.inf)
-    distance[row, k] = torch.where(size > 0, gap[row, k] / size, torch.inf)
+    reachable = gap[row, k] / size / size < torch.finfo(size.dtype).max / 100  # else zero or vanishing: no boundary
+    distance[row, k] = torch.where(reachable, gap[row, k] / size, torch.inf)
     distance, nearest = distance.min(1, keepdim=True)
     pair = (wanted.flatten().cumsum(0) - 1).view_as(wanted).gather(1, nearest).squeeze(1)
     return distance.squeeze(1), rivals.gather(1, nearest).squeeze(1), g[pair] / expand(size[pair], g)

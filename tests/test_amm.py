@@ -183,13 +183,15 @@ def test_gradients_add_to_those_of_any_loss(aggregation, loss, digits):
 
 
 class BatchNormAndDropout(nn.Module):
+    """Draws random numbers in eval mode too, without using them."""
+
     def __init__(self):
         super().__init__()
         self.features = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout(0.5))
         self.head = nn.Sequential(nn.Linear(144, 20), nn.BatchNorm1d(20), nn.Dropout(0.3), nn.Linear(20, 10))
 
     def forward(self, x):
-        return self.head(self.features(x).flatten(1))
+        return self.head(self.features(x).flatten(1)) + 0 * torch.rand(())
 
 
 def used_net(x):

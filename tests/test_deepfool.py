@@ -171,6 +171,8 @@ def test_without_high_order_gradients_the_value_is_the_same_and_the_gradient_is_
 
 
 class CubeWithoutVmap(torch.autograd.Function):
+    """x³, whose backward looks at values, which vmap cannot batch."""
+
     @staticmethod
     def forward(ctx, x):
         ctx.save_for_backward(x)
@@ -179,7 +181,7 @@ class CubeWithoutVmap(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad):
         (x,) = ctx.saved_tensors
-        return 3 * x**2 * grad
+        return 3 * x**2 * grad if grad.any() else torch.zeros_like(x)
 
 
 class Cube(nn.Module):
@@ -195,6 +197,8 @@ class Cube(nn.Module):
 def test_operations_without_vmap_support_give_the_same_numbers():
     plain, custom = make_net(lambda: Cube(False)), make_net(lambda: Cube(True))
     x = torch.randn(16, 6).double()
+    with pytest.raises(RuntimeError, match="Batching rule"):  # the case is what it says
+        torch.autograd.grad(custom(x), list(custom.parameters()), torch.ones(2, 16, 10).double(), is_grads_batched=True)
     a, b = deepfool(plain, x), deepfool(custom, x)
     assert_same((a.delta, a.norm), (b.delta, b.norm))
     assert torch.equal(a.steps, b.steps) and a.success.any()

@@ -7,10 +7,10 @@ from conftest import RecordingAMM, gradients, make_net
 from torch import nn
 
 
-def mlp(*widths):
-    """A ReLU net with the paper's initialisation."""
+def mlp(*widths, init="kaiming"):
+    """A ReLU net with the paper's initialisation, or with PyTorch's."""
     linear = [nn.Linear(i, o) for i, o in zip(widths, widths[1:], strict=False)]
-    for layer in linear:
+    for layer in linear if init == "kaiming" else ():
         nn.init.kaiming_normal_(layer.weight)
         nn.init.zeros_(layer.bias)
     return nn.Sequential(nn.Flatten(), *(module for layer in linear for module in (layer, nn.ReLU())))[:-1]
@@ -23,14 +23,23 @@ def batches(n, size, steps):
     return [rows for epoch in epochs for rows in epoch][:steps]
 
 
+# Not kept yet: PyTorch's initialisation learns slowly at first, and while most of a batch is misclassified, logit gap and
+# first step rank the largest margins of these poorly. 92 to 97 % of the selections were found (cosine 0.985 to 0.998).
+DEFAULT_INIT = pytest.mark.xfail(strict=True, raises=AssertionError, reason="too many misclassified samples to rank")
+
+
 @pytest.mark.parametrize(
-    "widths, size, steps, lr",
-    [((64, 200, 200, 10), 8, 300, 0.02), ((784, 800, 800, 10), 28, 40, 0.005)],
-    ids=["digits", "MNIST-sized"],
+    "widths, size, steps, lr, init",
+    [
+        ((64, 200, 200, 10), 8, 300, 0.02, "kaiming"),
+        ((784, 800, 800, 10), 28, 40, 0.005, "kaiming"),
+        pytest.param((64, 200, 200, 10), 8, 300, 0.02, "default", marks=DEFAULT_INIT),
+    ],
+    ids=["digits", "MNIST-sized", "digits, PyTorch's initialisation"],
 )
-def test_screening_keeps_the_exact_selections_and_gradient(widths, size, steps, lr, digits):
+def test_screening_keeps_the_exact_selections_and_gradient(widths, size, steps, lr, init, digits):
     x, y = F.interpolate(digits[0].float(), size, mode="bilinear"), digits[1]
-    net = make_net(lambda: mlp(*widths), dtype=torch.float32)
+    net = make_net(lambda: mlp(*widths, init=init), dtype=torch.float32)
     exact, screened = RecordingAMM(screen=None), RecordingAMM()
     optimiser = torch.optim.SGD(net.parameters(), lr)
     selected = found = added = 0
