@@ -7,6 +7,8 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
+from ammlib.device import random_state_kept
+
 T = TypeVar("T")
 
 
@@ -28,7 +30,7 @@ def frozen(model: nn.Module, x: Tensor) -> Iterator[None]:
     for module in training:
         module.training = False
     try:
-        with torch.random.fork_rng([x.device] if x.is_cuda else []):
+        with random_state_kept(x.device):
             yield
     finally:
         for module in training:

@@ -2,6 +2,7 @@
 
 import ctypes
 import sys
+from contextlib import AbstractContextManager
 
 import torch
 
@@ -9,6 +10,11 @@ import torch
 def best_device() -> torch.device:
     """The first GPU if there is one, otherwise the CPU."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def random_state_kept(device: torch.device) -> AbstractContextManager:
+    """Whatever is drawn inside, the random state afterwards is as before, on the CPU and on the given device."""
+    return torch.random.fork_rng([device] if device.type == "cuda" else [])
 
 
 def keep_freed_memory() -> None:

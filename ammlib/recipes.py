@@ -9,9 +9,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
-
 from ammlib.classifier import choose
+from ammlib.device import best_device
 
 TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 DATASETS, FAMILIES, ALIASES = TABLES["dataset"], TABLES["family"], TABLES["alias"]
@@ -163,7 +162,7 @@ def resolve_scale(scale: str, cuda_available: bool) -> str:
 
 
 def _scale(like: str, scale: str) -> str:
-    return resolve_scale(DATASETS[like].get("auto", scale) if scale == "auto" else scale, torch.cuda.is_available())
+    return resolve_scale(DATASETS[like].get("auto", scale) if scale == "auto" else scale, best_device().type == "cuda")
 
 
 def stands_for(dataset: str, family: str | None) -> str:

@@ -16,7 +16,7 @@ from ammlib.baselines import Elsayed
 from ammlib.checkpoint import load_checkpoint, save_checkpoint
 from ammlib.classifier import as_classes, choose
 from ammlib.data import Batches, Dataset, load_data, noisy_labels, subset, validation_split
-from ammlib.device import best_device
+from ammlib.device import best_device, random_state_kept
 from ammlib.evaluate import error_rate, margins
 from ammlib.interrupt import stop_between_steps
 from ammlib.models import make_model
@@ -56,7 +56,7 @@ def prepare_data(recipe: Recipe, data: Dataset | None = None) -> Dataset:
 
 def new_model(recipe: Recipe, seed: int, num_classes: int | None = None) -> nn.Module:
     """The freshly initialised model of a run; the global random state stays as it was."""
-    with torch.random.fork_rng([]):
+    with random_state_kept(best_device()):
         torch.manual_seed(seed)
         return make_model(stands_for(recipe.dataset, recipe.family), recipe.arch, num_classes)
 
