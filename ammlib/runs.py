@@ -10,10 +10,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from ammlib.checkpoint import load_weights, save_weights, weights_digest, write_atomically
+from ammlib.checkpoint import load_weights, save_weights, weights_digest
 from ammlib.data import load_data, subset
 from ammlib.device import best_device
 from ammlib.evaluate import evaluate
+from ammlib.files import write_atomically
 from ammlib.recipes import Recipe, reference_of
 from ammlib.train import new_model, prepare_data, train
 

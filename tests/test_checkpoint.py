@@ -15,8 +15,8 @@ from ammlib.checkpoint import (
     save_checkpoint,
     save_weights,
     weights_digest,
-    write_atomically,
 )
+from ammlib.files import write_atomically
 from ammlib.recipes import make_recipe
 from ammlib.train import Training, prepare_data, train
 

@@ -8,7 +8,6 @@ import gzip
 import hashlib
 import io
 import json
-import os
 import pickle
 import shutil
 import socket
@@ -25,6 +24,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 from tqdm.auto import tqdm
+
+from ammlib.files import write_atomically
 
 Arrays = dict[str, np.ndarray]
 KEYS = ("x_train", "y_train", "x_test", "y_test")
@@ -63,21 +64,6 @@ def verify(name: str, arrays: Arrays) -> None:
         found = hashlib.sha256(np.ascontiguousarray(arrays[key], dtype=np.uint8)).hexdigest()
         if found != expected:
             raise DataError(f"{key} of {name} has SHA-256 {found}, expected {expected}")
-
-
-def write_npz(path: Path, arrays: Arrays) -> None:
-    """Write the file whole or not at all, also when interrupted."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=".tmp")
-    try:
-        with open(handle, "wb") as file:
-            np.savez(file, **arrays)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)  # temporary files are private, a data folder may be shared
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 # Each turns one of torchvision's data sets into images N x H x W x C and labels.
@@ -210,7 +196,8 @@ def fetch(name: str, root: Path) -> Path:
         raise ValueError(f"no source of {name!r} is known; choices: {', '.join(SOURCES)}, or put your own at {path}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_npz(path, _first_that_works(name, path.parent))
+        arrays = _first_that_works(name, path.parent)
+        write_atomically(path, lambda file: np.savez(file, **arrays))
     except OSError as error:
         raise DataError(f"cannot write {path}: {error}") from error
     return path
