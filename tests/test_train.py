@@ -392,7 +392,10 @@ def test_a_signal_stops_cleanly_and_the_same_command_goes_on(number, tmp_path, u
     process.join()
     assert process.exitcode == 130
     shown = (tmp_path / "stderr").read_text()
-    assert shown.endswith("stopped; the same command goes on from the checkpoint\n") and "Traceback" not in shown
+    assert (
+        shown.endswith("stopped; the same command, without --force, goes on from the checkpoint\n")
+        and "Traceback" not in shown
+    )
     (checkpoint,) = tmp_path.rglob("*.pt")
     assert torch.load(checkpoint, weights_only=True)["state"]["step"] > 0  # within an epoch, not at its end
     assert main(COMMAND) == 0
