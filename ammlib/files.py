@@ -1,10 +1,16 @@
-"""Files that are written whole or not at all."""
+"""Where files belong, and how they are written whole or not at all."""
 
 import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
+
+
+def home() -> Path:
+    """The checkout this package runs from, or the folder where Python was started."""
+    checkout = Path(__file__).resolve().parents[1]
+    return checkout if (checkout / "pyproject.toml").exists() else Path.cwd()
 
 
 def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:

@@ -4,8 +4,9 @@ import json
 import re
 
 from ammlib.bench import VARIANTS
+from ammlib.files import home
 from ammlib.recipes import Recipe
-from ammlib.runs import home, results_root
+from ammlib.runs import results_root
 from ammlib.tables import Row, compare
 
 SHOWN = (("table1", "short"), ("table2", "short"), ("table3", "short"))

@@ -14,7 +14,7 @@ from ammlib.checkpoint import load_weights, save_weights, weights_digest
 from ammlib.data import load_data, subset
 from ammlib.device import best_device
 from ammlib.evaluate import evaluate
-from ammlib.files import write_atomically
+from ammlib.files import home, write_atomically
 from ammlib.recipes import Recipe, reference_of
 from ammlib.train import new_model, prepare_data, train
 
@@ -35,12 +35,6 @@ class Run:
 
     def to_json(self) -> str:
         return json.dumps({**asdict(self), "recipe": self.recipe.to_dict()}, indent=1, allow_nan=False) + "\n"
-
-
-def home() -> Path:
-    """The checkout this package runs from, or the present folder."""
-    checkout = Path(__file__).resolve().parents[1]
-    return checkout if (checkout / "pyproject.toml").exists() else Path.cwd()
 
 
 def results_root() -> Path:

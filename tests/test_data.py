@@ -18,8 +18,8 @@ import torch
 import torch.nn.functional as F
 from PIL import Image
 
-import ammlib.data.datasets as datasets
 import ammlib.data.sources as sources
+import ammlib.files as files
 from ammlib.data import (
     Batches,
     DataError,
@@ -299,9 +299,9 @@ def test_root_is_the_environments_or_the_checkouts(tmp_path, monkeypatch):
     monkeypatch.setenv("AMMLIB_DATA", str(tmp_path))
     assert data_root() == tmp_path
     monkeypatch.delenv("AMMLIB_DATA")
-    package = tmp_path / "checkout" / "ammlib" / "data"
+    package = tmp_path / "checkout" / "ammlib"
     package.mkdir(parents=True)
-    monkeypatch.setattr(datasets, "__file__", str(package / "datasets.py"))
+    monkeypatch.setattr(files, "__file__", str(package / "files.py"))
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     assert data_root() == tmp_path / "elsewhere" / "data"

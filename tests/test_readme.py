@@ -4,8 +4,8 @@ import re
 
 import pytest
 
+from ammlib.files import home
 from ammlib.readme import render
-from ammlib.runs import home
 
 
 @pytest.fixture(scope="module")

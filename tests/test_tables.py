@@ -6,8 +6,9 @@ from dataclasses import replace
 import pytest
 
 from ammlib import tables
+from ammlib.files import home
 from ammlib.recipes import make_recipe, study
-from ammlib.runs import Run, home, store_run
+from ammlib.runs import Run, store_run
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ammlib.data.batches import validation_split
 from ammlib.data.sources import KEYS, LAYOUT, Arrays, DataError, fetch, torchvision_split, verify
+from ammlib.files import home
 
 FAMILIES = {(1, 28, 28): "mnist", (3, 32, 32): "cifar", (1, 8, 8): "digits"}
 
@@ -42,9 +43,7 @@ class Dataset:
 
 def data_root() -> Path:
     """`$AMMLIB_DATA`, or `data/` in the checkout this package runs from, or `data/` where Python was started."""
-    checkout = Path(__file__).resolve().parents[2]
-    home = checkout if (checkout / "pyproject.toml").exists() else Path.cwd()
-    return Path(os.environ.get("AMMLIB_DATA") or home / "data").expanduser()
+    return Path(os.environ.get("AMMLIB_DATA") or home() / "data").expanduser()
 
 
 def load_data(name: str, root: str | os.PathLike | None = None) -> Dataset:
