@@ -24,6 +24,7 @@ from ammlib.recipes import Recipe, stands_for
 
 REGULARISERS: dict[str, Callable[..., AMM]] = {"amm": AMM, "elsayed": Elsayed}
 CHECKPOINT_SECONDS = 120.0
+PROGRESS = ("epoch", "step", "sums", "history", "seconds")  # of a training, beside its tensors
 WATCHED = 200  # test images whose margin is followed from epoch to epoch
 
 
@@ -106,14 +107,14 @@ class Training:
         if state is not None:
             self.model.load_state_dict(state["model"])
             self.optimizer.load_state_dict(state["optimizer"])
-            for name in ("epoch", "step", "sums", "history", "seconds"):
+            for name in PROGRESS:
                 setattr(self, name, state[name])
 
     def save(self) -> None:
         """Store everything that the next step depends on."""
         if self.checkpoint is None:
             return
-        state = {name: getattr(self, name) for name in ("epoch", "step", "sums", "history", "seconds")}
+        state = {name: getattr(self, name) for name in PROGRESS}
         state |= {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
         save_checkpoint(self.checkpoint, self.identity, state)
 

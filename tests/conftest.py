@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 import torch
 from sklearn.datasets import load_digits
@@ -51,3 +53,14 @@ def digits():
     data = load_digits()
     order = torch.randperm(len(data.target), generator=torch.Generator().manual_seed(0))
     return torch.from_numpy(data.images / 16).unsqueeze(1)[order], torch.from_numpy(data.target).long()[order]
+
+
+def folders(root):
+    return {f"AMMLIB_{name.upper()}": str(Path(root) / name) for name in ("results", "checkpoints")}
+
+
+@pytest.fixture
+def own_folders(tmp_path, monkeypatch):
+    """Results and checkpoints of the test go to its own folders."""
+    for name, value in folders(tmp_path).items():
+        monkeypatch.setenv(name, value)

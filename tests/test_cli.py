@@ -20,10 +20,7 @@ from ammlib.train import Training, new_model
 COMMANDS = ["data", "train", "study", "compare", "margin", "bench"]
 
 
-@pytest.fixture(autouse=True)
-def own_folders(tmp_path, monkeypatch):
-    for name in ("results", "checkpoints"):
-        monkeypatch.setenv(f"AMMLIB_{name.upper()}", str(tmp_path / name))
+pytestmark = pytest.mark.usefixtures("own_folders")
 
 
 @pytest.fixture

@@ -22,10 +22,7 @@ processes = multiprocessing.get_context("forkserver")
 processes.set_forkserver_preload(["ammlib.cli", "sklearn.datasets", "torch._dynamo", "pytest"])
 
 
-@pytest.fixture(autouse=True)
-def own_folders(tmp_path, monkeypatch):
-    for name in ("results", "checkpoints"):
-        monkeypatch.setenv(f"AMMLIB_{name.upper()}", str(tmp_path / name))
+pytestmark = pytest.mark.usefixtures("own_folders")
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
+from conftest import folders
 from torch import nn
 
 from ammlib import AMM
@@ -38,14 +39,7 @@ COMMAND = ["train", "--dataset", "digits", "--arch", "mlp", "--method", "amm", "
 CPU = torch.device("cpu")
 
 
-def folders(root):
-    return {f"AMMLIB_{name.upper()}": str(Path(root) / name) for name in ("results", "checkpoints")}
-
-
-@pytest.fixture(autouse=True)
-def own_folders(tmp_path, monkeypatch):
-    for name, value in folders(tmp_path).items():
-        monkeypatch.setenv(name, value)
+pytestmark = pytest.mark.usefixtures("own_folders")
 
 
 def tiny(method="amm", **changes):
