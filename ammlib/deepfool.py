@@ -88,13 +88,13 @@ def walk(
     steps: int = 6,
     overshoot: float = 0.02,
     num_rivals: int = 10,
-    reach: Tensor | None = None,
+    limit: Tensor | None = None,
     drop: Callable[[Tensor], Tensor] | None = None,
 ) -> Walk:
     """Follow the attack from `x` with logits `f`, without a graph; a row leaves the batch once it has arrived.
 
-    Screening uses the rest: it starts with some `rows` only, leaves out the rivals of a row whose logit gap exceeds
-    its `reach` (B,) times the smallest one, and after each step gives up the rows that `drop(norm)` (B,) marks.
+    Screening uses the rest: it starts with some `rows` only, leaves out of the first step the rivals of a row whose
+    logit gap exceeds its `limit` (B,), and after each step gives up the rows that `drop(norm)` (B,) marks.
     """
     x = x.detach()
     path = Walk(torch.zeros_like(x), x.new_zeros(len(x)), torch.zeros(len(x), dtype=torch.bool, device=x.device), [])
@@ -109,8 +109,8 @@ def walk(
         gap.clamp_(max=torch.finfo(gap.dtype).max)  # the difference of finite logits may overflow
         gap[:, 1:].masked_fill_(targeted[rows].unsqueeze(1), torch.inf)
         reference = f.argmax(1)
-        within = (LATER_REACH if i else None) if reach is None else reach[rows].unsqueeze(1)
-        distance, target, unit = nearest_boundary(model, points, reference, rivals[rows], gap, within)
+        most = LATER_REACH * gap.amin(1) if i else None if limit is None else limit[rows]
+        distance, target, unit = nearest_boundary(model, points, reference, rivals[rows], gap, most)
         delta = delta + expand((1 + overshoot) * distance, x) * unit  # eq. 3 and 4
         norm = delta.flatten(1).norm(dim=1)
         moved = norm.isfinite()  # otherwise all gradients vanish: there is no boundary to step to
@@ -132,12 +132,12 @@ def walk(
 
 
 def nearest_boundary(
-    model: nn.Module, points: Tensor, reference: Tensor, rivals: Tensor, gap: Tensor, reach: Tensor | float | None
+    model: nn.Module, points: Tensor, reference: Tensor, rivals: Tensor, gap: Tensor, limit: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Distance, class and unit normal of the nearest linearised boundary at each of n points (eq. 2)."""
     wanted = gap.isfinite()  # (n, K)
-    if reach is not None:
-        wanted &= gap <= reach * gap.amin(1, keepdim=True)
+    if limit is not None:
+        wanted &= gap <= limit.unsqueeze(1)
     row, k = wanted.nonzero(as_tuple=True)  # the pairs of a point and a rival
     if 2 * len(row) <= len(points) * (rivals.shape[1] + 1):  # few: repeat a point for each, no more than n at a time
         parts = zip(row.split(len(points)), k.split(len(points)), strict=True)
