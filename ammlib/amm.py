@@ -123,8 +123,8 @@ class AMM(nn.Module):
         # A misclassified sample has one rival, its label, and any may end with the largest margin: all are followed.
         # For the correct ones the logit gap ranks the margins roughly, the first step of the attack nearly exactly.
         # In units of the gap that the smallest 20 % stay below, that step is taken from gaps up to 2, towards rivals
-        # up to 1.75 (and those within 15 % of a sample's nearest); who is then within 10 % of the smallest 20 % goes on.
-        # Tighter is faster, but low-dimensional data such as 8 x 8 digits need this much for the promised 99.5 % of
+        # up to 1.75 (and those within 15 % of a sample's nearest); who is then within 10 % of the smallest 20 % goes
+        # on. Tighter is faster, but low-dimensional data such as 8 x 8 digits need this much for the promised 99.5 % of
         # the exact selections and gradient cosine of 0.999.
         rank = max(16, int(TOP * len(x)))
 

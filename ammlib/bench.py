@@ -41,10 +41,9 @@ TARGETS = {  # the ratios to plain that were aimed at
 def images() -> tuple[Tensor, Tensor, str]:
     """MNIST if it is at hand, otherwise scikit-learn's digits enlarged to its size."""
     if (data_root() / "mnist.npz").exists():
-        data = load_data("mnist")
-        return data.x_train.float() / 255, data.y_train, "mnist"
-    data = load_data("digits")
-    return F.interpolate(data.x_train.float() / 255, size=28, mode="bilinear"), data.y_train, "digits, enlarged"
+        return *load_data("mnist").train, "mnist"
+    x, y = load_data("digits").train
+    return F.interpolate(x, size=28, mode="bilinear"), y, "digits, enlarged"
 
 
 class Trainer:

@@ -52,8 +52,9 @@ def compare(args: argparse.Namespace) -> None:
 def margin(args: argparse.Namespace) -> None:
     keep_freed_memory()
     model, images = runs.trained_model(recipe_of(args), args.seed), load_data(args.dataset)
+    x, y = images.test
     rows = subset(len(images.x_test), min(args.samples or len(images.x_test), len(images.x_test)), seed=0)
-    found = margins(model, (images.x_test[rows].float() / 255, images.y_test[rows]), steps=args.steps)
+    found = margins(model, (x[rows], y[rows]), steps=args.steps)
     for name, value in found.summary().items():
         print(f"{name:8} {value:10.4f}" if isinstance(value, float) else f"{name:8} {value:10}")
 

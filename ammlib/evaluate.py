@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
 
 from ammlib.classifier import class_logits, frozen
-from ammlib.data import eval_batches
+from ammlib.data import eval_batches, unit
 from ammlib.deepfool import deepfool
 
 
@@ -95,6 +95,6 @@ def error_rate(model: nn.Module, x: Tensor, y: Tensor) -> float:
 def evaluate(model: nn.Module, x: Tensor, y: Tensor, rows: Tensor | None = None, progress: bool = True) -> dict:
     """What a run reports of its test images (uint8): the error over all, the margin over all or over some `rows`."""
     x_margin = x if rows is None else x[rows.to(x.device)]
-    summary = margins(model, x_margin.float() / 255, progress=progress).summary()
+    summary = margins(model, unit(x_margin), progress=progress).summary()
     margin = {f"margin_{name}": value for name, value in summary.items()}
     return {"error": error_rate(model, x, y), "test_images": len(x), "margin": margin.pop("margin_mean"), **margin}

@@ -15,7 +15,7 @@ from ammlib.amm import AMM
 from ammlib.baselines import Elsayed
 from ammlib.checkpoint import load_checkpoint, save_checkpoint
 from ammlib.classifier import as_classes, choose
-from ammlib.data import Batches, Dataset, load_data, noisy_labels, subset, validation_split
+from ammlib.data import Batches, Dataset, load_data, noisy_labels, subset, unit, validation_split
 from ammlib.device import best_device, random_state_kept
 from ammlib.evaluate import error_rate, margins
 from ammlib.interrupt import stop_between_steps
@@ -196,7 +196,7 @@ class Training:
         """Evaluate, write the history and store a checkpoint."""
         self.model.eval()
         watched = min(WATCHED, max(1, (self.recipe.margin_size or len(self.x_test)) // 20))
-        images = self.x_test[:watched].float() / 255
+        images = unit(self.x_test[:watched])
         with torch.no_grad():
             self.require_finite(self.model(images), self.step)
         self.history.append(

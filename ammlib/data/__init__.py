@@ -1,6 +1,6 @@
 """Names to arrays (datasets), where their bytes come from (sources), and batches on the training device (batches)."""
 
-from ammlib.data.batches import CROPS, Batches, eval_batches, noisy_labels, subset, validation_split
+from ammlib.data.batches import CROPS, Batches, eval_batches, noisy_labels, subset, unit, validation_split
 from ammlib.data.datasets import DATASETS, Dataset, data_root, image_folder, load_data
 from ammlib.data.sources import DataError, fetch
 
@@ -17,5 +17,6 @@ __all__ = [
     "load_data",
     "noisy_labels",
     "subset",
+    "unit",
     "validation_split",
 ]

@@ -1,4 +1,4 @@
-"""Batches of uint8 images that live on the training device, and fixed-seed choices of images and labels.
+"""Batches of images (uint8) or points (float32) on the training device, and fixed-seed choices of them.
 
 All randomness comes from CPU generators seeded by what it is for, so it is the same on every device, leaves the
 global random state alone, and a run resumed at any step sees the batches of the uninterrupted one.
@@ -46,16 +46,17 @@ def _windows(x: Tensor, crop: str | None) -> Tensor:
 
 
 def _check(x: Tensor, y: Tensor, batch_size: int) -> None:
-    if x.dtype != torch.uint8 or x.ndim != 4:
-        raise ValueError(f"images must be uint8 (N, C, H, W), got {x.dtype} {tuple(x.shape)}")
+    if x.dtype not in (torch.uint8, torch.float32) or x.ndim != 4:
+        raise ValueError(f"images must be uint8 (N, C, H, W), or float32 points, got {x.dtype} {tuple(x.shape)}")
     if y.shape != x.shape[:1]:
         raise ValueError(f"{len(x)} images need labels of shape ({len(x)},), got {tuple(y.shape)}")
     if batch_size < 1:
         raise ValueError(f"batch_size must be at least 1, got {batch_size}")
 
 
-def _unit(x: Tensor) -> Tensor:
-    return x.float().div_(255)
+def unit(x: Tensor) -> Tensor:
+    """What a model takes: images as float32 in [0, 1]; points, which are float32 already, as they are."""
+    return x if x.is_floating_point() else x.float().div_(255)
 
 
 class Batches:
@@ -91,7 +92,7 @@ class Batches:
             x = self.windows[index, :, down, right]  # (B, C, H, W)
             if self.flip:
                 x = torch.where(mirror[:, None, None, None], x.flip(-1), x)
-            yield _unit(x), self.y[index]
+            yield unit(x), self.y[index]
 
     def _draw(self, epoch: int) -> list[Tensor]:
         """Order, offsets and mirroring of a whole epoch: always all of them, so that no option changes another."""
@@ -110,7 +111,7 @@ def eval_batches(
     _check(x, y, batch_size)
     for images, labels in zip(x.split(batch_size), y.split(batch_size), strict=True):
         windows = _windows(images, crop)
-        yield _unit(windows[:, :, windows.shape[2] // 2, windows.shape[3] // 2]), labels
+        yield unit(windows[:, :, windows.shape[2] // 2, windows.shape[3] // 2]), labels
 
 
 def subset(n_total: int, n: int, seed: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""Data sets by name, as uint8 tensors; ImageNet as a folder of files."""
+"""Data sets by name, as uint8 tensors (the toy points: float32); ImageNet as a folder of files."""
 
 import os
 import zipfile
@@ -11,16 +11,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ammlib.data.batches import validation_split
+from ammlib.data.batches import unit, validation_split
 from ammlib.data.sources import KEYS, LAYOUT, Arrays, DataError, fetch, torchvision_split, verify
 from ammlib.files import home
 
-FAMILIES = {(1, 28, 28): "mnist", (3, 32, 32): "cifar", (1, 8, 8): "digits"}
+FAMILIES = {(1, 28, 28): "mnist", (3, 32, 32): "cifar", (1, 8, 8): "digits", (2, 1, 1): "toy"}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
-    """Images uint8 (N, C, H, W) and labels int64 (N,) for training and for test."""
+    """Images uint8 (N, C, H, W), or points float32 (N, 2, 1, 1), and labels int64 (N,) for training and for test."""
 
     name: str
     x_train: Tensor
@@ -28,6 +28,16 @@ class Dataset:
     x_test: Tensor
     y_test: Tensor
     num_classes: int
+
+    @property
+    def train(self) -> tuple[Tensor, Tensor]:
+        """Training images as models take them, float32 in [0, 1], and labels."""
+        return unit(self.x_train), self.y_train
+
+    @property
+    def test(self) -> tuple[Tensor, Tensor]:
+        """Test images as models take them, float32 in [0, 1], and labels."""
+        return unit(self.x_test), self.y_test
 
     @property
     def family(self) -> str:
@@ -149,11 +159,21 @@ def _digits32(name: str, root: Path) -> Arrays:
     return arrays
 
 
+def _toy(name: str, root: Path) -> Arrays:
+    """Section 3.3.3: points, uniform in two thin rectangles, 200 a class for training and as many for test."""
+    random = np.random.default_rng(0)
+    low, high = np.array([[-1.01, -4.0], [0.99, -2.0]]), np.array([[-0.99, 2.0], [1.01, 4.0]])
+    labels = np.repeat([0, 1], 200)
+    train, test = (random.uniform(low[labels], high[labels]).astype(np.float32)[:, None, None] for _ in range(2))
+    return dict(zip(KEYS, (train, labels, test, labels), strict=True))
+
+
 DATASETS: dict[str, Callable[[str, Path], Arrays]] = {
     **dict.fromkeys(("mnist", "cifar10", "cifar100"), _stored),
     "svhn": _svhn,
     "digits": _digits,
     "digits32": _digits32,
+    "toy": _toy,
 }
 
 

@@ -5,18 +5,20 @@ from functools import partial
 from torch import nn
 
 from ammlib.classifier import choose
-from ammlib.models import mnist
+from ammlib.models import mnist, toy
 from ammlib.models.layers import Centre, kaiming
 
 MODELS = {
     "mnist": {"mlp": mnist.mlp, "lenet": mnist.lenet, "liunet": mnist.liunet},
     "digits": {"mlp": partial(mnist.mlp, pixels=64, width=200)},
+    "toy": {"linear": toy.linear},
 }
 
 # Which family fits a data set, its number of classes and the channel means that its models subtract.
 DATASETS = {
     "mnist": ("mnist", 10, (0.1307,)),
     "digits": ("digits", 10, (0.3053,)),
+    "toy": ("toy", 2, (0.0, 0.0)),
 }
 
 
