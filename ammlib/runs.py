@@ -60,9 +60,12 @@ def checkpoint_path(recipe: Recipe, seed: int) -> Path:
 
 
 def weights_path(recipe: Recipe, seed: int) -> Path:
-    """Where the trained weights are or will be: published ones in results/weights, others beside the checkpoints."""
+    """Where the trained weights are or will be: published ones in results/weights, others beside the checkpoints.
+
+    The toy's, three numbers each, are all published.
+    """
     published = results_root() / "weights" / f"{run_name(recipe, seed).replace('/', '-')}.safetensors"
-    return published if published.exists() else checkpoints_root() / f"{run_name(recipe, seed)}.safetensors"
+    return published if recipe.family == "toy" or published.exists() else checkpoints_root() / f"{run_name(recipe, seed)}.safetensors"
 
 
 def load_run(recipe: Recipe, seed: int) -> Run | None:
