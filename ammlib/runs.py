@@ -64,8 +64,9 @@ def weights_path(recipe: Recipe, seed: int) -> Path:
 
     The toy's, three numbers each, are all published.
     """
-    published = results_root() / "weights" / f"{run_name(recipe, seed).replace('/', '-')}.safetensors"
-    return published if recipe.family == "toy" or published.exists() else checkpoints_root() / f"{run_name(recipe, seed)}.safetensors"
+    name = f"{run_name(recipe, seed)}.safetensors"
+    published = results_root() / "weights" / name.replace("/", "-")
+    return published if recipe.family == "toy" or published.exists() else checkpoints_root() / name
 
 
 def load_run(recipe: Recipe, seed: int) -> Run | None:
