@@ -2,13 +2,16 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup test lint bench clean
+.PHONY: help setup reproduce lab notebooks test lint bench clean
 
 help:
-	@echo "make setup   create .venv with the pinned requirements and this package"
-	@echo "make test    set-up, then lint, format check and all tests"
-	@echo "make bench   set-up, then measure what a training step and DeepFool cost"
-	@echo "make clean   remove .venv and caches"
+	@echo "make reproduce   set-up, then every notebook; figures, tables and out/index.html drawn anew"
+	@echo "make lab         set-up, then JupyterLab on the notebooks"
+	@echo "make test        set-up, then lint, format check, all tests and notebooks"
+	@echo "make bench       set-up, then measure what a training step and DeepFool cost"
+	@echo "make notebooks   execute the committed notebooks in place, for maintainers"
+	@echo "make setup       create .venv with the pinned requirements and this package"
+	@echo "make clean       remove .venv and caches"
 
 setup: .venv/.ready
 
@@ -23,7 +26,17 @@ lint: setup
 	$(BIN)/ruff format --check .
 
 test: lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --nbval --nbval-current-env
+
+reproduce: setup
+	$(BIN)/python -m ammlib reproduce
+
+lab: setup
+	$(BIN)/jupyter lab notebooks
+
+notebooks: setup
+	$(BIN)/jupyter nbconvert --to notebook --inplace --execute --ExecutePreprocessor.record_timing=False notebooks/*.ipynb
+	$(BIN)/ruff format notebooks
 
 bench: setup
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[bench]"

@@ -13,6 +13,7 @@ from ammlib.checkpoint import CheckpointError
 from ammlib.data import DataError, load_data, subset
 from ammlib.device import best_device, keep_freed_memory
 from ammlib.evaluate import margins
+from ammlib.files import home
 from ammlib.train import TrainingError
 
 
@@ -61,6 +62,12 @@ def margin(args: argparse.Namespace) -> None:
 
 def bench(args: argparse.Namespace) -> None:
     measure.bench(args.arch, args.output, args.repeats)
+
+
+def reproduce(args: argparse.Namespace) -> int:
+    from ammlib.reproduce import reproduce  # needs the notebooks' packages
+
+    return int(any(outcome.error for outcome in reproduce(args.names, args.output)))
 
 
 def parse_part(text: str) -> tuple[int, int]:
@@ -140,6 +147,11 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--repeats", type=int, default=30, help="steps of each variant (default 30)")
     command.add_argument("--output", type=Path, default=Path("out/bench.json"), help="default out/bench.json")
     command.set_defaults(run=bench)
+
+    command = commands.add_parser("reproduce", help="run the notebooks, redraw all figures and tables")
+    command.add_argument("names", nargs="*", metavar="name", help="02_toy_boundaries, ... (default: all)")
+    command.add_argument("--output", type=Path, default=home() / "out", help="default: out/ in the checkout")
+    command.set_defaults(run=reproduce)
     return root
 
 
@@ -147,11 +159,10 @@ def main(argv: list[str] | None = None) -> int:
     """Run a command; what a user can get wrong ends in one line, not in a traceback."""
     args = parser().parse_args(argv)
     try:
-        args.run(args)
+        return args.run(args) or 0
     except (ValueError, OSError, DataError, CheckpointError, TrainingError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("\nstopped; the same command, without --force, goes on from the checkpoint", file=sys.stderr)
         return 130
-    return 0

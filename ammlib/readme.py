@@ -5,17 +5,11 @@ import re
 
 from ammlib.bench import VARIANTS
 from ammlib.files import home
-from ammlib.recipes import Recipe
+from ammlib.recipes import Recipe, label
 from ammlib.runs import results_root
 from ammlib.tables import Row, compare
 
 SHOWN = (("table1", "short"), ("table2", "short"), ("table3", "short"))
-NAMES = {
-    "reference": "reference",
-    "amm": "AMM (MIN+EXP)",
-    "no_high_order": "AMM, ∇f constant",
-    "elsayed": "Elsayed et al.",
-}
 HEADER = ("data", "net", "method", "error %, paper", "ours", "margin, paper", "ours", "scale", "same direction")
 
 
@@ -27,7 +21,7 @@ def results_table() -> str:
             rows.setdefault(row.recipe, {})[row.metric] = row
     lines = [f"| {' | '.join(HEADER)} |", "| --- " * len(HEADER) + "|"]
     for recipe, metrics in rows.items():
-        cells = [recipe.dataset, recipe.arch, NAMES.get(recipe.method, recipe.method.upper().replace("_", "+"))]
+        cells = [recipe.dataset, recipe.arch, label(recipe.method)]
         for row in metrics.values():
             cells += ["" if row.paper is None else str(row.paper), row.ours]
         verdicts = {name: row.same_direction for name, row in metrics.items() if row.same_direction is not None}
@@ -66,9 +60,12 @@ def render(text: str) -> str:
     return text
 
 
-def write() -> None:
+def write() -> bool:
+    """Make the generated sections of README.md anew; did anything change?"""
     path = home() / "README.md"
-    path.write_text(render(path.read_text("utf-8")), "utf-8")
+    text = path.read_text("utf-8")
+    path.write_text(render(text), "utf-8")
+    return render(text) != text
 
 
 if __name__ == "__main__":

@@ -21,6 +21,14 @@ for _table in TABLES["schedule"]:
     for _dataset, _arch, *_row in _table["rows"]:
         SCHEDULES[_dataset][_arch] = {"set": dict(zip(COLUMNS, _row, strict=True)), "source": _table["source"]}
 
+LABELS = {
+    "reference": "reference",
+    "amm": "AMM (MIN+EXP)",
+    "no_high_order": "AMM, ∇f constant",
+    "elsayed": "Elsayed et al.",
+    "deep_defense": "Deep Defense",
+}
+
 IDENTITY = ("dataset", "family", "arch", "method", "scale", "source")  # not for `with_` to change
 DATA = ("crop", "flip", "train_size", "noisy", "data_seed", "validation", "margin_size")
 LEAST = {"batch": 1, "train_size": 1, "margin_size": 1}  # 0 for every other number
@@ -212,6 +220,11 @@ def make_recipe(
     short = "; short scale: ours" if scale == "short" else ""
     settings["source"] = f"schedule: {row['source']}; {method}: {plan['source']}{short}"
     return Recipe(**{f.name: settings.get(f.name) for f in fields(Recipe)}).with_(**overrides)
+
+
+def label(method: str) -> str:
+    """What tables and figures call a method."""
+    return LABELS.get(method, method.upper().replace("_", "+"))
 
 
 def reference_of(recipe: Recipe) -> Recipe:

@@ -145,7 +145,7 @@ def test_eval_batches_keep_order_and_crop_the_centre():
     [
         ({"crop": "pad5"}, "choices: None, 'resize36', 'pad4'"),
         ({"batch_size": 0}, "at least 1"),
-        ({"x": images()[0].float()}, "uint8"),
+        ({"x": images()[0].double()}, "uint8"),
         ({"y": torch.zeros(5)}, "23 images"),
         ({"x": images(size=28)[0], "crop": "resize36"}, "28 x 28"),
     ],
