@@ -1,17 +1,7 @@
-"""What notebooks need beside the library: parameters checked before any work, and a toy to play with."""
+"""What every notebook begins with: parameters that are checked before any work."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
-
-import matplotlib.pyplot as plt
-from ipywidgets import Dropdown, FloatLogSlider, interactive
-from matplotlib.axes import Axes
-
-from ammlib import plots
-from ammlib.amm import AGGREGATION, SHRINKAGE
-from ammlib.data import load_data
-from ammlib.recipes import make_recipe
-from ammlib.train import train
 
 PLAIN = (str, int, float, list, tuple, dict, type(None))  # what papermill can inject
 NAMES_OF_IPYTHON = ("In", "Out")
@@ -30,26 +20,6 @@ def check_parameters(namespace: Mapping[str, Any], **allowed: type | Collection)
     for name, values in allowed.items():
         if not _fits(namespace[name], values):
             raise ValueError(f"{name} must be {_describe(values)}, got {namespace[name]!r}")
-
-
-def explore_toy(epochs: int = 20):
-    """Widgets for aggregation, shrinkage and c; each change trains the toy's linear classifier anew and draws it."""
-
-    def draw(aggregation: str, shrinkage: str, c: float) -> None:
-        _, axes = plt.subplots(figsize=(2.6, 3.2))
-        draw_toy(axes, aggregation, shrinkage, c, epochs)
-        plt.show()
-
-    slider = FloatLogSlider(value=1, base=2, min=-3, max=3, step=0.5, continuous_update=False, description="c")
-    choices = {"aggregation": Dropdown(options=list(AGGREGATION)), "shrinkage": Dropdown(options=list(SHRINKAGE))}
-    return interactive(draw, **choices, c=slider)
-
-
-def draw_toy(axes: Axes, aggregation: str, shrinkage: str, c: float, epochs: int = 20) -> None:
-    """Train the toy's linear classifier for a few epochs, not stored, and draw its boundary and the test points."""
-    recipe = make_recipe("toy", "linear", f"{aggregation}_{shrinkage}", c=c, epochs=epochs)
-    model = train(recipe, seed=0, progress=False).model
-    plots.boundary(axes, model, *load_data("toy").test, f"{aggregation}+{shrinkage}".upper() + f", c = {c:.3g}")
 
 
 def _fits(value: Any, allowed: type | Collection) -> bool:
