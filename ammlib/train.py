@@ -25,6 +25,7 @@ from ammlib.recipes import Recipe, stands_for
 REGULARISERS: dict[str, Callable[..., AMM]] = {"amm": AMM, "elsayed": Elsayed}
 CHECKPOINT_SECONDS = 120.0
 PROGRESS = ("epoch", "step", "sums", "history", "seconds")  # of a training, beside its tensors
+ENTRIES = 100  # a history has at most twice as many: longer trainings evaluate every few epochs only
 WATCHED = 200  # test images whose margin is followed from epoch to epoch
 
 
@@ -92,7 +93,7 @@ class Training:
         self.optimizer = torch.optim.SGD(self.parameters, recipe.lr, recipe.momentum, weight_decay=recipe.weight_decay)
         self.regulariser = make_regulariser(recipe)
         self.epoch, self.step = 0, 0
-        self.sums: dict[str, float] = {}  # over the steps of the present epoch
+        self.sums: dict[str, float] = {}  # over the steps since the last entry of the history
         self.history: list[dict[str, Any]] = []
         self.seconds = 0.0
         self.restore()
@@ -144,13 +145,13 @@ class Training:
         """One step of SGD on the loss and the regulariser (eq. 7)."""
         set_mode(self.model, self.recipe.freeze_bn)
         logits = self.model(x)
-        self.require_finite(logits, self.step + 1)  # before the regulariser, which does not know the step
+        self.require_finite(logits, self.epoch + 1, self.step + 1)  # before the regulariser, which knows no steps
         loss = F.cross_entropy(logits, y) if self.recipe.loss == "cross_entropy" else logits.new_zeros(())
         term = None
         if self.regulariser is not None:
             term = self.regulariser(self.model, x, y, logits=logits)
         objective = loss if term is None else loss + term
-        self.require_finite(objective, self.step + 1)
+        self.require_finite(objective, self.epoch + 1, self.step + 1)
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self.recipe, self.epoch)
         self.optimizer.zero_grad()
@@ -160,18 +161,18 @@ class Training:
         self.step += 1
         self.count(x, y, logits, loss, term)
 
-    def require_finite(self, values: Tensor, step: int) -> None:
+    def require_finite(self, values: Tensor, epoch: int, step: int) -> None:
         if values.isfinite().all():
             return
         kept = self.checkpoint is not None and self.checkpoint.exists()
         hint = f"; the last good state is kept in {self.checkpoint}" if kept else ""
-        where = f"epoch {self.epoch + 1}, step {step}"
+        where = f"epoch {epoch}, step {step}"
         raise TrainingError(f"{self.recipe.key}, seed {self.seed}: the loss is not finite at {where}{hint}")
 
     def count(self, x: Tensor, y: Tensor, logits: Tensor, loss: Tensor, term: Tensor | None) -> None:
-        """Add what the step did to the sums of the epoch."""
+        """Add what the step did to the sums for the history."""
         wrong = int((as_classes(logits.detach()).argmax(1) != y).sum())
-        sums = {"samples": len(x), "loss": float(loss.detach()) * len(x), "wrong": wrong}
+        sums = {"steps": 1, "samples": len(x), "loss": float(loss.detach()) * len(x), "wrong": wrong}
         if term is not None and self.regulariser is not None:
             last = self.regulariser.last
             sums |= {"regulariser": float(term.detach()) * len(x), "kept": last.kept}
@@ -184,35 +185,38 @@ class Training:
         return self.sums[name] / self.sums[per] if name in self.sums else None
 
     def show(self, bar: tqdm) -> None:
-        """Error, regulariser and kept samples of this epoch beside the progress bar; its time left is of the run."""
+        """Error, regulariser and kept samples so far beside the progress bar; its time left is of the run."""
         if bar.disable:
             return
         values = {"epoch": f"{self.epoch + 1}/{self.recipe.epochs}", "error": f"{100 * self.mean('wrong'):.2f}%"}
         if "regulariser" in self.sums:
-            values |= {"reg": f"{self.mean('regulariser'):.3f}", "kept": f"{self.sums['kept'] / self.step:.1f}"}
+            values |= {"reg": f"{self.mean('regulariser'):.3f}", "kept": f"{self.mean('kept', per='steps'):.1f}"}
         bar.set_postfix(values, refresh=False)
 
     def end_epoch(self) -> None:
-        """Evaluate, write the history and store a checkpoint."""
+        """Evaluate, write the history and store a checkpoint, every epoch or every few of many."""
+        self.epoch, self.step = self.epoch + 1, 0
+        if self.epoch % max(1, self.recipe.epochs // ENTRIES) and self.epoch < self.recipe.epochs:
+            return
         self.model.eval()
         watched = min(WATCHED, max(1, (self.recipe.margin_size or len(self.x_test)) // 20))
         images = unit(self.x_test[:watched])
         with torch.no_grad():
-            self.require_finite(self.model(images), self.step)
+            self.require_finite(self.model(images), self.epoch, len(self.batches))
         self.history.append(
             {
-                "epoch": self.epoch + 1,
-                "lr": learning_rate(self.recipe, self.epoch),
+                "epoch": self.epoch,
+                "lr": learning_rate(self.recipe, self.epoch - 1),
                 "loss": self.mean("loss"),
                 "train_error": 100 * self.mean("wrong"),
                 "regulariser": self.mean("regulariser"),
-                "kept": self.sums["kept"] / self.step if "kept" in self.sums else None,
+                "kept": self.mean("kept", per="steps"),
                 "kept_margin": self.mean("margin", per="steps_with_margin"),
                 "test_error": error_rate(self.model, self.x_test, self.y_test),
                 "test_margin": float(margins(self.model, images, progress=False).norm.mean()),
             }
         )
-        self.epoch, self.step, self.sums = self.epoch + 1, 0, {}
+        self.sums = {}
         self.save()
 
 
