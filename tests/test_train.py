@@ -184,6 +184,20 @@ def test_history_has_a_row_for_each_epoch(method):
     assert training.history[1]["loss"] < training.history[0]["loss"]
 
 
+def test_the_history_of_a_long_training_has_a_row_for_every_few_epochs(monkeypatch):
+    recipe = tiny(epochs=5)
+    every = train(recipe, seed=0, progress=False)
+    monkeypatch.setattr(module, "ENTRIES", 2)
+    few = train(recipe, seed=0, progress=False)
+    assert [row["epoch"] for row in few.history] == [2, 4, 5]
+    assert few.history[-1] == every.history[-1] and weights_digest(few.model.state_dict()) == weights_digest(
+        every.model.state_dict()
+    )
+    first, second = every.history[:2]
+    for name in ("loss", "train_error", "regulariser", "kept"):
+        assert few.history[0][name] == pytest.approx((first[name] + second[name]) / 2)
+
+
 def test_training_error_and_loss_are_means_over_the_epochs_samples():
     recipe = tiny("reference", lr=0.0, batch=25)  # the last batch is smaller
     data = prepare_data(recipe)
