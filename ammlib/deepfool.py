@@ -94,7 +94,7 @@ def walk(
     """Follow the attack from `x` with logits `f`, without a graph; a row leaves the batch once it has arrived.
 
     Screening uses the rest: it starts with some `rows` only, leaves out of the first step the rivals of a row whose
-    logit gap exceeds its `limit` (B,), and after each step gives up the rows that `drop(norm)` (B,) marks.
+    logit gap exceeds its `limit` (B,), and after that step gives up the rows that `drop(norm)` (B,) marks.
     """
     x = x.detach()
     path = Walk(torch.zeros_like(x), x.new_zeros(len(x)), torch.zeros(len(x), dtype=torch.bool, device=x.device), [])
@@ -117,7 +117,7 @@ def walk(
         rows, points, reference, target, delta, norm = select(moved, rows, points, reference, target, delta, norm)
         path.steps.append(Step(rows, points, reference, target))
         path.delta[rows], path.norm[rows] = delta, norm
-        if drop is not None:
+        if i == 0 and drop is not None:
             rows, delta = select(~drop(path.norm)[rows], rows, delta)
         if not len(rows):
             break
