@@ -2,9 +2,9 @@
 
 import math
 from collections.abc import Sequence
+from statistics import median
 
 import matplotlib.pyplot as plt
-import numpy as np
 from ipywidgets import Dropdown, FloatLogSlider, interactive
 from matplotlib.axes import Axes
 from torch import nn
@@ -15,7 +15,8 @@ from ammlib.data import load_data
 from ammlib.evaluate import margins
 from ammlib.recipes import label, make_recipe
 from ammlib.runs import Run, trained_model
-from ammlib.train import train
+from ammlib.tables import aligned
+from ammlib.train import new_model, train
 
 LARGEST_MARGIN = 0.99  # the rectangles are 1.98 apart
 
@@ -33,14 +34,25 @@ def achieved(model: nn.Module) -> dict[str, float]:
 
 
 def table(runs: Sequence[Run]) -> str:
-    """Mean ± standard deviation over the seeds of each method, as text."""
-    lines = [f"{'':14}{'test accuracy, %':>18}{'angle of w, °':>18}{'smallest margin':>18}{'seeds':>7}"]
+    """Of each method the median over the seeds and the worst of them, as text."""
+    cells = [("", "test accuracy, %", "worst", "angle of w, °", "margin", "worst", "separated")]
     for method in dict.fromkeys(run.recipe.method for run in runs):
         mine = [achieved(trained_model(run.recipe, run.seed)) for run in runs if run.recipe.method == method]
-        columns = [[values[name] for values in mine] for name in ("accuracy", "angle", "margin")]
-        cells = "".join(f"{f'{np.mean(column):.2f} ± {plots.spread(column):.2f}':>18}" for column in columns)
-        lines.append(f"{label(method):14}{cells}{len(mine):>7}")
-    return "\n".join([*lines, f"{'largest possible':>48}{LARGEST_MARGIN:>12.2f}"])
+        accuracy, angle, margin = ([values[name] for values in mine] for name in ("accuracy", "angle", "margin"))
+        separated = f"{sum(value == 100 for value in accuracy)} of {len(mine)} seeds"
+        numbers = (median(accuracy), min(accuracy), median(angle), median(margin), min(margin))
+        cells.append((label(method), *(f"{number:.2f}" for number in numbers), separated))
+    return aligned([*cells, ("largest possible", "100", "", "", f"{LARGEST_MARGIN}", "", "")])
+
+
+def turns(runs: Sequence[Run]) -> str:
+    """Where each run started and ended: angle of w and test accuracy."""
+    cells = [("", "seed", "angle of w at first", "accuracy", "at the end", "accuracy")]
+    for run in runs:
+        ends = achieved(new_model(run.recipe, run.seed)), achieved(trained_model(run.recipe, run.seed))
+        numbers = [text for end in ends for text in (f"{end['angle']:.0f}°", f"{end['accuracy']:.0f} %")]
+        cells.append((label(run.recipe.method), str(run.seed), *numbers))
+    return aligned(cells)
 
 
 def draw(axes: Axes, aggregation: str, shrinkage: str, c: float, epochs: int = 20) -> None:
