@@ -1,14 +1,24 @@
 """Published numbers beside ours: paper | ours (mean ± std, n) | scale | same direction?"""
 
 import csv
-from collections.abc import Iterable
+import math
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import mean, stdev
 
-from ammlib.recipes import ALIASES, Recipe, study
-from ammlib.runs import load_run, results_root
+from ammlib.recipes import ALIASES, Recipe, label, make_recipe, study
+from ammlib.runs import Run, load_run, results_root
 
 METRICS = {"error": 2, "margin": 2}  # decimals, as the paper prints them
+COURSE = {  # columns of `course`, from the history of a run
+    "train_error": "training error %",
+    "test_error": "test error %",
+    "test_margin": "test margin",
+    "regulariser": "regulariser",
+    "kept": "kept of a batch",
+    "kept_margin": "margin of the kept",
+}
 HEADER = ("arch", "method", "condition", "metric", "paper", "ours", "scale", "same direction")
 
 
@@ -80,7 +90,16 @@ def condition_of(recipe: Recipe, name: str) -> str:
     """How a study varies the data, in the words of paper.csv."""
     if ALIASES.get(name, name) == "fig4":
         return f"train={recipe.train_size or 60000}"
+    if recipe.validation:  # a search: no number of the paper belongs to it
+        return f"validation, {strength(recipe)}"
     return f"noisy={recipe.noisy}" if recipe.noisy else ""
+
+
+def strength(*recipes: Recipe) -> str:
+    """The regulariser's own parameters, such as λ=32 c=2 d=1; of several recipes all values, as in λ=16|32|64."""
+    names, found = {"lam": "λ", "c": "c", "d": "d", "gamma": "γ"}, [r.regulariser or {} for r in recipes]
+    values = {symbol: [f"{r[name]:g}" for r in found if name in r] for name, symbol in names.items()}
+    return " ".join(f"{symbol}={'|'.join(dict.fromkeys(texts))}" for symbol, texts in values.items() if texts)
 
 
 def compare(name: str, scale: str = "auto") -> list[Row]:
@@ -116,8 +135,12 @@ def same_direction(row: Row, reference: Row | None) -> bool | None:
 
 def as_text(rows: Iterable[Row]) -> str:
     """Aligned columns, for terminals and notebooks."""
-    cells = [HEADER, *(row.cells() for row in rows)]
-    used = [i for i, _ in enumerate(HEADER) if any(line[i] for line in cells[1:])]
+    return aligned([HEADER, *(row.cells() for row in rows)])
+
+
+def aligned(cells: Sequence[Sequence[str]]) -> str:
+    """A header and lines as columns, without those that are empty."""
+    used = [i for i, _ in enumerate(cells[0]) if any(line[i] for line in cells[1:])]
     widths = {i: max(len(line[i]) for line in cells) for i in used}
     return "\n".join("  ".join(line[i].ljust(widths[i]) for i in used).rstrip() for line in cells)
 
@@ -126,3 +149,86 @@ def as_markdown(rows: Iterable[Row]) -> str:
     """The same as a Markdown table, for the README."""
     lines = [HEADER, ("---",) * len(HEADER), *(row.cells() for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def with_competitors(rows: Iterable[Row], source: str) -> str:
+    """A table of the paper, such as "Table 3": the results it quotes, then its own and ours, error beside margin."""
+    cells = [("method", "net", "error %, paper", "ours", "margin, paper", "ours", "scale", "note")]
+    for p in published():
+        if p.competitor and p.source == source and p.metric == "error":
+            cells.append((p.method.replace("_", " "), p.arch, str(p), "", "", "", "", p.note))
+    found: dict[Recipe, dict[str, Row]] = {}
+    for row in rows:
+        found.setdefault(row.recipe, {})[row.metric] = row
+    for recipe, by_metric in found.items():
+        numbers = [text for row in by_metric.values() for text in (str(row.paper or ""), row.ours)]
+        cells.append((label(recipe.method), recipe.arch, *numbers, recipe.scale, ""))
+    return aligned(cells)
+
+
+def settings(wanted: Iterable[tuple[Recipe, int]]) -> str:
+    """What runs train with, one line for each net and method; below, where that comes from."""
+    groups: dict[tuple[str, str], dict[Recipe, list[int]]] = {}
+    for recipe, seed in wanted:
+        groups.setdefault((recipe.arch, recipe.method), {}).setdefault(recipe, []).append(seed)
+    header = ("net", "method", "parameters", "train on", "random labels", "epochs", "lr", "cuts", "seeds")
+    cells: list[tuple[str, ...]] = [header]
+    sources: dict[str, dict[str, None]] = {}  # source -> what comes from it
+    for (arch, method), seeds in groups.items():
+        recipe = next(iter(seeds))
+        sizes = "|".join(dict.fromkeys(str(r.train_size or "all") for r in seeds))
+        noisy = "|".join(dict.fromkeys(str(r.noisy) for r in seeds)) if any(r.noisy for r in seeds) else ""
+        cuts = ", ".join(str(epoch) for epoch, _ in recipe.decay)
+        schedule = (str(recipe.epochs), f"{recipe.lr:g}", cuts, str(len(seeds[recipe])))
+        cells.append((arch, label(method), strength(*seeds), sizes, noisy, *schedule))
+        for part in re.split(r"; (?=[\w ]+: )", recipe.source):
+            name, _, source = part.partition(": ")
+            sources.setdefault(source, {})[name] = None
+    return "\n".join([aligned(cells), "", *(f"{', '.join(names)}: {source}" for source, names in sources.items())])
+
+
+def course(found: Iterable[Run]) -> str:
+    """How trainings went, to look into a result: means over the seeds, at the last epoch where not said otherwise."""
+    groups: dict[Recipe, list[Run]] = {}
+    for run in found:
+        groups.setdefault(run.recipe, []).append(run)
+    header = (
+        "net",
+        "method",
+        "train on",
+        "random labels",
+        *COURSE.values(),
+        "lowest test error",
+        "minutes",
+        "truncated from",
+    )
+    cells = [header]
+    for recipe, runs in groups.items():
+        last = [[run.history[-1][name] for run in runs] for name in COURSE]
+        numbers = ["" if None in values else f"{mean(values):.2f}" for values in last]
+        lowest = mean(min(epoch["test_error"] for epoch in run.history) for run in runs)
+        data = (str(recipe.train_size or ""), str(recipe.noisy or ""))
+        minutes = f"{mean(run.seconds for run in runs) / 60:.0f}"
+        cells.append(
+            (recipe.arch, label(recipe.method), *data, *numbers, f"{lowest:.2f}", minutes, truncated_from(recipe))
+        )
+    return aligned(cells)
+
+
+def truncated_from(recipe: Recipe) -> str:
+    """The margin from which on a misclassified sample has no pull, since λR(dm) is truncated there."""
+    terms = recipe.regulariser or {}
+    limits = {"exp": lambda lam, clip: math.log(clip / lam), "inv": lambda lam, clip: 1 - lam / clip}
+    limit = limits.get(terms.get("shrinkage", ""))
+    return f"{limit(terms['lam'], terms['clip']) / terms['d']:.2f}" if limit else ""
+
+
+def ranking(found: Iterable[Run]) -> str:
+    """The runs of a search by their validation error; the paper's choice is marked."""
+    cells = [("rank", "parameters", "validation error %", "margin", "")]
+    for rank, run in enumerate(sorted(found, key=lambda run: run.metrics["error"]), 1):
+        chosen = strength(make_recipe(run.recipe.dataset, run.recipe.arch, run.recipe.method))
+        mark = "the paper's choice" if strength(run.recipe) == chosen else ""
+        numbers = (f"{run.metrics['error']:.2f}", f"{run.metrics['margin']:.2f}")
+        cells.append((str(rank), strength(run.recipe), *numbers, mark))
+    return aligned(cells) if len(cells) > 1 else "not run"

@@ -3,9 +3,11 @@
 import shutil
 from dataclasses import replace
 
+import matplotlib.pyplot as plt
 import pytest
 
-from ammlib import tables
+from ammlib import plots, runs, tables
+from ammlib.claims import comparisons, verdict
 from ammlib.files import home
 from ammlib.recipes import make_recipe, study
 from ammlib.runs import Run, store_run
@@ -84,3 +86,137 @@ def test_text_and_markdown_hold_the_same_cells(results):
     assert len(markdown.splitlines()) == len(rows) + 2
     assert "not run" in text
     assert all(cell in markdown for cell in rows[0].cells())
+
+
+# ---- claims
+
+
+def values_of(name, **errors):
+    """The rows of a study, with three values around the given error of each method."""
+    rows = tables.compare(name, "short")
+    spread = (-0.1, 0.0, 0.1)
+    return [
+        replace(r, values=tuple(errors[r.recipe.method] + s for s in spread)) if r.recipe.method in errors else r
+        for r in rows
+    ]
+
+
+def test_a_claim_holds_where_every_mean_is_lower_than_the_next(results):
+    rows = values_of("table2", reference=2.0, no_high_order=1.5, amm=1.0, elsayed=1.2)
+    text = verdict(rows, "error: amm < no_high_order < reference")
+    assert text.startswith("reproduced at short scale: 2 of 2 ")
+    text = verdict(rows, "error: amm < no_high_order < elsayed")
+    assert text.startswith("partly reproduced at short scale: 1 of 2 ")
+    text = verdict(rows, "error: reference < amm")
+    assert text.startswith("not reproduced at short scale: 0 of 1 ")
+
+
+def test_what_cannot_be_told_is_counted_apart_and_names_the_missing_runs(results):
+    rows = values_of("table2", reference=2.0, amm=1.0)
+    conclusion, missing, *_ = verdict(
+        rows, "error: amm < no_high_order < reference", "error: amm < reference"
+    ).splitlines()
+    assert conclusion.startswith("reproduced so far at short scale: 1 of 1 ")
+    assert missing == "2 of 3 cannot be told yet; missing runs: mnist/mlp/no_high_order, mnist/mlp/elsayed"
+    assert verdict(tables.compare("table2", "short"), "error: amm < reference").startswith("not run at short scale")
+
+
+def test_a_difference_no_larger_than_both_deviations_is_called_so(results):
+    (near,) = comparisons(values_of("table2", reference=2.0, amm=1.9), "error: amm < reference")
+    (far,) = comparisons(values_of("table2", reference=2.0, amm=1.7), "error: amm < reference")
+    assert (near.holds, near.close, far.holds, far.close) == (True, True, True, False)  # 0.1 + 0.1 on either side
+    assert near.cells()[-2] == "-5 %, within the spread"
+    assert far.cells()[-2] == "-15 %"
+
+
+def test_a_claim_is_about_every_condition_unless_its_terms_name_their_own(results):
+    rows = values_of("fig4", reference=2.0, amm=1.0)
+    everywhere = list(comparisons(rows, "error: amm < reference"))
+    assert [c.place[1] for c in everywhere] == ["train=5000", "train=10000", "train=20000", "train=60000"]
+    (once,) = comparisons(rows, "error: amm train=20000 < reference train=60000")
+    assert once.holds and once.cells()[-1] == "1.54 ± 0.04 | 1.81 ± 0.05"
+    (limit,) = comparisons(rows, "error: 1.5 < reference train=5000")
+    assert limit.holds
+
+
+@pytest.mark.parametrize("claim", ["error: amm < nobody", "error: amm", "speed: amm < reference", "amm < reference"])
+def test_a_claim_about_nothing_is_an_error(results, claim):
+    with pytest.raises(ValueError, match="nobody|a claim is like"):
+        verdict(values_of("table2", reference=2.0, amm=1.0), claim)
+
+
+# ---- stored runs and what is said of them
+
+
+def test_of_the_runs_wanted_the_stored_ones_are_given_and_the_others_counted(results, capsys, monkeypatch):
+    monkeypatch.setattr(runs, "execute", lambda *_, **__: pytest.fail("trained, though not asked to"))
+    wanted = study("table2", "short")
+    for recipe, seed in wanted[:4]:
+        store_run(finished(recipe, seed, 1.0, 1.0))
+    assert [(run.recipe, run.seed) for run in runs.stored(wanted)] == wanted[:4]
+    said = capsys.readouterr().out.splitlines()
+    assert said[:2] == ["4 of 12 runs are stored", "not run: mnist/mlp/no_high_order, 2 of 3"]
+
+
+def test_the_missing_runs_are_trained_when_asked_for_after_saying_how_long_it_takes(own_folders, capsys):
+    recipe = make_recipe("digits", "mlp", "amm", epochs=1, train_size=60, batch=20)
+    (run,) = runs.stored([(recipe, 0)], train=True)
+    assert runs.load_run(recipe, 0) == run
+    assert "training 1 on" in capsys.readouterr().out
+    assert runs.stored([(recipe, 0)]) == [run]
+
+
+def test_nets_are_at_hand_only_with_the_very_weights_of_their_run(own_folders):
+    recipe = make_recipe("digits", "mlp", "reference", epochs=1, train_size=60, batch=20)
+    run = runs.run_or_load(recipe, 0, progress=False)
+    assert list(runs.nets_at_hand([run])) == ["reference"]
+    assert runs.nets_at_hand([replace(run, weights="of another")]) == {}
+    runs.weights_path(recipe, 0).unlink()
+    assert runs.nets_at_hand([run]) == {}
+
+
+def test_settings_show_what_varies_and_each_source_once():
+    text = tables.settings(study("grid_min_exp", "short"))
+    assert "λ=16|32|64 c=1|2|4 d=1" in text
+    text = tables.settings(study("table1", "short"))
+    assert text.count("appendix Table 1") == 1
+    assert "avg_lin, avg_inv, avg_exp, min_lin, min_inv, amm: appendix Table 1 (found with the MLP)" in text
+
+
+def test_competitors_stand_above_ours_with_error_beside_margin(results):
+    lines = tables.with_competitors(tables.compare("table3", "short"), "Table 3").splitlines()
+    assert len(lines) == 1 + 8 + 6
+    assert lines[2].split() == ["dropconnect", "mlp", "1.20", "±", "0.03", "no", "augmentation"]
+    assert lines[10].split("  ")[0] == "AMM (MIN+EXP)" and "0.90 ± 0.03" in lines[10] and "1.90" in lines[10]
+
+
+def test_the_cells_of_a_search_are_told_apart_and_ranked(results):
+    search = study("grid_min_exp", "short")
+    for error, (recipe, seed) in enumerate(search):
+        store_run(finished(recipe, seed, 2.0 - error / 10, 1.0))
+    assert len({r.condition for r in tables.compare("grid_min_exp", "short")}) == 9
+    lines = tables.ranking(runs.stored(search)).splitlines()
+    assert lines[1].split() == ["1", "λ=64", "c=4", "d=1", "1.20", "1.00"]
+    assert [line for line in lines if "the paper's choice" in line] == [lines[5]] and "λ=32 c=2 d=1" in lines[5]
+    assert tables.ranking([]) == "not run"
+
+
+def test_the_course_of_a_training_is_told_by_its_last_epoch_and_its_best():
+    recipe = make_recipe("mnist", "mlp", "amm", "short")
+    epoch = {"train_error": 1.0, "test_margin": 1.5, "regulariser": None, "kept": 9.0, "kept_margin": 0.5}
+    history = [{**epoch, "test_error": error} for error in (3.0, 1.0, 2.0)]
+    header, line = tables.course([replace(finished(recipe, 0, 2.0, 1.5), history=history, seconds=120.0)]).splitlines()
+    numbers = ["1.00", "2.00", "1.50", "9.00", "0.50", "1.00", "2", "0.45"]
+    assert line.split() == ["mlp", "AMM", "(MIN+EXP)", *numbers]
+    assert header.endswith("truncated from")  # log(50 / 32) / d
+
+
+def test_figures_of_what_has_not_run_say_so(results):
+    rows = tables.compare("fig5", "short")
+    figure, (left, right) = plt.subplots(1, 2)
+    plots.convergence(left, [], paper=rows)
+    plots.sweep(right, [], "noisy", 0, rows)
+    others = (plots.along_training([], "kept", "test_margin"), plots.margin_panels([], {}), plots.grid_search([], {}))
+    for axes in (left, right, *(axes for other in others for axes in other.axes)):
+        assert any("not run" in text.get_text() or "not at hand" in text.get_text() for text in axes.texts)
+    plt.close("all")
