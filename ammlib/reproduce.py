@@ -28,18 +28,20 @@ def notebooks() -> dict[str, Path]:
 
 def reproduce(names: list[str], output: Path) -> list[Outcome]:
     """Execute notebooks one after the other, a failing one included, and gather what they made."""
-    output.mkdir(parents=True, exist_ok=True)
     known = notebooks()
     chosen = {name: choose("notebook", name, known) for name in names} if names else known
+    if not chosen:
+        raise FileNotFoundError(f"no notebooks in {home() / 'notebooks'}; start this in a checkout of the repository")
+    output.mkdir(parents=True, exist_ok=True)
     outcomes = []
     for name, path in chosen.items():
         print(f"{name} ...", end=" ", flush=True)
         outcomes.append(execute(name, path, output))
         print(f"{outcomes[-1].seconds:.0f} s" + (f", FAILED: {outcomes[-1].error}" if outcomes[-1].error else ""))
-    if readme.write():
-        print("README.md: tables redrawn")
     (output / "index.html").write_text(index(outcomes), "utf-8")
     print(f"look at {output / 'index.html'}")
+    if readme.write():
+        print("README.md: tables redrawn")
     return outcomes
 
 
@@ -49,15 +51,16 @@ def execute(name: str, path: Path, output: Path) -> Outcome:
     import papermill
 
     started, clock, error = time.time(), time.monotonic(), None
-    executed = output / path.name
+    executed, page = output / path.name, output / f"{name}.html"
+    page.unlink(missing_ok=True)  # of an earlier run
     try:
         papermill.execute_notebook(path, executed, kernel_name="python3", progress_bar=False)
     except Exception as raised:  # whatever a cell raises; the other notebooks go on
-        error = str(raised).strip().splitlines()[-1]
+        error = (str(raised).strip() or repr(raised)).splitlines()[-1]
     seconds = time.monotonic() - clock
-    if executed.exists():
-        page, _ = nbconvert.HTMLExporter(embed_images=True).from_filename(str(executed))
-        (output / f"{name}.html").write_text(page, "utf-8")
+    if executed.exists() and executed.stat().st_mtime >= started:
+        text, _ = nbconvert.HTMLExporter(embed_images=True).from_filename(str(executed))
+        page.write_text(text, "utf-8")
     drawn = [figure for figure in sorted(figures_root().glob("*.png")) if figure.stat().st_mtime >= started]
     (output / "figures").mkdir(exist_ok=True)
     copies = tuple(Path(shutil.copy(figure, output / "figures" / figure.name)) for figure in drawn)

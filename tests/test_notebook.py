@@ -1,0 +1,162 @@
+"""Facts about the frame of the notebooks: parameters are checked before any work, and all notebooks have one form."""
+
+import ast
+import re
+
+import nbformat
+import papermill
+import pytest
+
+from ammlib.files import home
+from ammlib.notebook import check_parameters
+
+NOTEBOOKS = sorted((home() / "notebooks").glob("*.ipynb"))
+ALLOWED = dict(seed=range(10), lam=float, arch=("mlp", "lenet"), deep=bool)
+LINE = re.compile(r"(?P<name>\w+): (?P<type>[\w| \[\],]+) = (?P<value>.+?)  # \S.*")
+each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+
+
+def values(**changed):
+    return {"In": [], "Out": {}, "_": 1, "seed": 0, "lam": 8.0, "arch": "mlp", "deep": False, **changed}
+
+
+def code_cells(path):
+    return [cell for cell in nbformat.read(path, 4).cells if cell.cell_type == "code"]
+
+
+def is_parameters(cell):
+    return "parameters" in cell.metadata.get("tags", [])
+
+
+def parameters_and_check(path):
+    """The lines of the one cell of parameters, without those that are all comment, and the source of the next cell."""
+    cells = code_cells(path)
+    (place,) = [i for i, cell in enumerate(cells) if is_parameters(cell)]
+    lines = [line for line in cells[place].source.splitlines() if not line.startswith("#")]
+    return lines, cells[place + 1].source
+
+
+# ---- check_parameters
+
+
+@pytest.mark.parametrize("good", [{}, {"seed": 9}, {"lam": 8}, {"arch": "lenet"}, {"deep": True}, {"plots": ast}])
+def test_good_parameters_pass(good):
+    check_parameters(values(**good), **ALLOWED)
+
+
+@pytest.mark.parametrize("typo", [{"sed": 3}, {"Lam": 3.0}, {"architecture": "mlp"}, {"deeper": None}, {"seeds": [1]}])
+def test_an_unknown_name_is_named_beside_the_valid_ones(typo):
+    text = f"unknown parameter {next(iter(typo))!r}; valid are seed: an integer from 0 to 9; lam: a number; "
+    with pytest.raises(ValueError, match=text + "arch: one of mlp, lenet; deep: True or False"):
+        check_parameters(values(**typo), **ALLOWED)
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ({"seed": 10}, "seed must be an integer from 0 to 9, got 10"),
+        ({"seed": 3.0}, "seed must be an integer from 0 to 9, got 3.0"),
+        ({"seed": True}, "seed must be an integer from 0 to 9, got True"),
+        ({"seed": [1]}, r"seed must be an integer from 0 to 9, got \[1\]"),
+        ({"lam": "8"}, "lam must be a number, got '8'"),
+        ({"lam": True}, "lam must be a number, got True"),
+        ({"arch": "mpl"}, "arch must be one of mlp, lenet, got 'mpl'"),
+        ({"deep": 1}, "deep must be True or False, got 1"),
+        ({"deep": None}, "deep must be True or False, got None"),
+    ],
+)
+def test_a_bad_value_is_shown_beside_what_is_allowed(bad, message):
+    with pytest.raises(ValueError, match=message):
+        check_parameters(values(**bad), **ALLOWED)
+
+
+def test_none_and_numbers_can_be_choices_and_an_integer_stands_for_a_number():
+    for good in ({"size": None, "c": 2}, {"size": 5000, "c": 0.5}):
+        check_parameters(dict(good), size=(None, 5000), c=(0.5, 2.0))
+    with pytest.raises(ValueError, match="size must be one of None, 5000, got 5000.0"):
+        check_parameters({"size": 5000.0}, size=(None, 5000))
+
+
+def test_lists_can_be_parameters():
+    check_parameters({"seeds": [0, 1]}, seeds=list)
+    with pytest.raises(ValueError, match="seeds must be a list, got 0"):
+        check_parameters({"seeds": 0}, seeds=list)
+
+
+def test_cells_can_be_run_again_after_the_notebook_has_made_names_of_its_own():
+    namespace = values()
+    check_parameters(namespace, **ALLOWED)
+    namespace.update(models={}, seed=1)
+    check_parameters(namespace, **ALLOWED)
+    namespace.update(seed=10)
+    with pytest.raises(ValueError, match="seed must be"):
+        check_parameters(namespace, **ALLOWED)
+
+
+def test_papermill_fails_at_once_on_a_typo_and_names_the_valid_parameters(tmp_path):
+    make = nbformat.v4.new_code_cell
+    cells = [
+        make("from ammlib.notebook import check_parameters"),
+        make("seed: int = 0  # of everything", metadata={"tags": ["parameters"]}),
+        make("check_parameters(globals(), seed=range(10))"),
+        make("raise AssertionError('reached')"),
+    ]
+    kernel = {"name": "python3", "language": "python", "display_name": "Python 3"}
+    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": kernel}), tmp_path / "tiny.ipynb")
+    with pytest.raises(papermill.PapermillExecutionError) as raised:
+        papermill.execute_notebook(tmp_path / "tiny.ipynb", tmp_path / "out.ipynb", {"sed": 3}, progress_bar=False)
+    assert raised.value.evalue == "unknown parameter 'sed'; valid are seed: an integer from 0 to 9"
+
+
+# ---- every notebook
+
+
+@each_notebook
+def test_parameters_are_typed_and_commented(path):
+    lines, _ = parameters_and_check(path)
+    for line in lines:
+        found = LINE.fullmatch(line)
+        assert found, f"not of the form `name: type = value  # comment`: {line}"
+        value = ast.literal_eval(found["value"])
+        assert type(value).__name__ in found["type"].replace("None", "NoneType"), line
+
+
+@each_notebook
+def test_papermill_lists_the_parameters_with_their_comments(path):
+    lines, _ = parameters_and_check(path)
+    listed = papermill.inspect_notebook(path)
+    assert list(listed) == [LINE.fullmatch(line)["name"] for line in lines]
+    assert all(p["help"] and p["inferred_type_name"] != "None" for p in listed.values())
+
+
+@each_notebook
+def test_the_next_cell_checks_just_these_parameters(path):
+    lines, check = parameters_and_check(path)
+    call = ast.parse(check).body[0].value
+    assert (call.func.id, ast.unparse(call.args[0]), len(call.args)) == ("check_parameters", "globals()", 1)
+    assert [k.arg for k in call.keywords] == [LINE.fullmatch(line)["name"] for line in lines]
+
+
+@each_notebook
+def test_only_imports_come_before_the_parameters(path):
+    for cell in code_cells(path):
+        if is_parameters(cell):
+            break
+        assert {type(node) for node in ast.parse(cell.source).body} <= {ast.Import, ast.ImportFrom}
+
+
+@each_notebook
+def test_a_notebook_tells_the_story_and_leaves_definitions_and_the_shell_alone(path):
+    for cell in code_cells(path):
+        tree = ast.parse(cell.source)  # which %magic and !shell would not pass
+        assert not [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)]
+        assert "get_ipython" not in cell.source and "sys.path" not in cell.source
+    assert sum(bool(line.strip()) for cell in code_cells(path) for line in cell.source.splitlines()) <= 70
+
+
+@each_notebook
+def test_a_notebook_is_committed_executed_from_top_to_bottom_without_an_error(path):
+    cells = code_cells(path)
+    assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
+    assert "error" not in {output.output_type for cell in cells for output in cell.outputs}
+    assert nbformat.read(path, 4).metadata.kernelspec.name == "python3"
