@@ -1,5 +1,7 @@
 """The networks of the MNIST experiments (section 4.1.1), from images to logits."""
 
+from itertools import pairwise
+
 from torch import nn
 
 
@@ -29,14 +31,27 @@ def lenet(num_classes: int = 10) -> nn.Sequential:
     )
 
 
-def liunet(num_classes: int = 10, channels_per_group: int = 32) -> nn.Sequential:
-    """Liu et al.'s 12-layer net, group norm ("group size 32") in place of batch norm: 1 + 3 x 3 convolutions of 64."""
+def liunet(
+    num_classes: int = 10,
+    channels: int = 1,
+    widths: tuple[int, ...] = (64, 64, 64, 64),
+    depth: int = 3,
+    pixels: int = 3 * 3,
+    hidden: int = 256,
+    groups: int | None = None,
+) -> nn.Sequential:
+    """Liu et al.'s net: one 3 x 3 convolution, then pooled groups of `depth`; 484,554 parameters on MNIST.
 
-    def convolution(inputs: int) -> list[nn.Module]:
-        return [nn.Conv2d(inputs, 64, 3, padding=1), nn.GroupNorm(64 // channels_per_group, 64), nn.ReLU()]
+    Group norm replaces its batch norm ("group size 32"): with `groups` groups, or by default with 32 channels in each.
+    """
 
-    def group() -> list[nn.Module]:
-        return [*convolution(64), *convolution(64), *convolution(64), nn.MaxPool2d(2)]
+    def convolution(inputs: int, width: int) -> list[nn.Module]:
+        return [nn.Conv2d(inputs, width, 3, padding=1), nn.GroupNorm(groups or width // 32, width), nn.ReLU()]
 
-    features = [*convolution(1), *group(), *group(), *group()]
-    return nn.Sequential(*features, nn.Flatten(), nn.Linear(64 * 3 * 3, 256), nn.ReLU(), nn.Linear(256, num_classes))
+    layers = convolution(channels, widths[0])
+    for inputs, width in pairwise(widths):
+        for i in range(depth):
+            layers += convolution(width if i else inputs, width)
+        layers.append(nn.MaxPool2d(2))
+    head = [nn.Linear(widths[-1] * pixels, hidden), nn.ReLU(), nn.Linear(hidden, num_classes)]
+    return nn.Sequential(*layers, nn.Flatten(), *head)
