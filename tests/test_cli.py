@@ -17,7 +17,7 @@ from ammlib.recipes import make_recipe, study
 from ammlib.runs import load_run, run_path, weights_path
 from ammlib.train import Training, new_model
 
-COMMANDS = ["data", "train", "study", "compare", "margin", "bench"]
+COMMANDS = ["data", "train", "study", "compare", "margin", "bench", "reproduce"]
 
 
 pytestmark = pytest.mark.usefixtures("own_folders")

@@ -387,6 +387,7 @@ RUNS = {  # study: runs at full scale, at short scale
     "table7": (3 * 2, 3 * 2),
     "fig1": (6 * 5, 6),
     "grid_min_exp": (9, 9),
+    "grid_elsayed": (9, 9),
 }
 
 
