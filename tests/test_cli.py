@@ -50,7 +50,7 @@ def subcommands():
 def test_every_command_has_its_help(command, call):
     code, out, err = call(f"{command} --help")
     assert (code, err) == (0, "") and out.startswith(f"usage: python -m ammlib {command} ")
-    assert f"  {command} " in call("--help")[1]
+    assert command in call("--help")[1].split()
 
 
 @pytest.mark.parametrize("command", COMMANDS)
