@@ -54,7 +54,8 @@ def execute(name: str, path: Path, output: Path) -> Outcome:
     executed, page = output / path.name, output / f"{name}.html"
     page.unlink(missing_ok=True)  # of an earlier run
     try:
-        papermill.execute_notebook(path, executed, kernel_name="python3", progress_bar=False)
+        quiet = {"progress_bar": False, "extra_arguments": ["--log-level=CRITICAL"]}  # of the kernel's own log
+        papermill.execute_notebook(path, executed, kernel_name="python3", **quiet)
     except Exception as raised:  # whatever a cell raises; the other notebooks go on
         error = (str(raised).strip() or repr(raised)).splitlines()[-1]
     seconds = time.monotonic() - clock
