@@ -5,9 +5,9 @@ import re
 
 from ammlib.bench import VARIANTS
 from ammlib.files import home
-from ammlib.recipes import Recipe, label
+from ammlib.recipes import label
 from ammlib.runs import results_root
-from ammlib.tables import Row, compare
+from ammlib.tables import by_recipe, compare
 
 SHOWN = (("table1", "short"), ("table2", "short"), ("table3", "short"))
 HEADER = ("data", "net", "method", "error %, paper", "ours", "margin, paper", "ours", "scale", "same direction")
@@ -15,10 +15,7 @@ HEADER = ("data", "net", "method", "error %, paper", "ours", "margin, paper", "o
 
 def results_table() -> str:
     """One line a recipe: error and margin of the paper and of our runs."""
-    rows: dict[Recipe, dict[str, Row]] = {}
-    for name, scale in SHOWN:
-        for row in compare(name, scale):
-            rows.setdefault(row.recipe, {})[row.metric] = row
+    rows = by_recipe(row for name, scale in SHOWN for row in compare(name, scale))
     lines = [f"| {' | '.join(HEADER)} |", "| --- " * len(HEADER) + "|"]
     for recipe, metrics in rows.items():
         cells = [recipe.dataset, recipe.arch, label(recipe.method)]

@@ -151,16 +151,21 @@ def as_markdown(rows: Iterable[Row]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
+def by_recipe(rows: Iterable[Row]) -> dict[Recipe, dict[str, Row]]:
+    """The rows of each recipe by their metric."""
+    found: dict[Recipe, dict[str, Row]] = {}
+    for row in rows:
+        found.setdefault(row.recipe, {})[row.metric] = row
+    return found
+
+
 def with_competitors(rows: Iterable[Row], source: str) -> str:
     """A table of the paper, such as "Table 3": the results it quotes, then its own and ours, error beside margin."""
     cells = [("method", "net", "error %, paper", "ours", "margin, paper", "ours", "scale", "note")]
     for p in published():
         if p.competitor and p.source == source and p.metric == "error":
             cells.append((p.method.replace("_", " "), p.arch, str(p), "", "", "", "", p.note))
-    found: dict[Recipe, dict[str, Row]] = {}
-    for row in rows:
-        found.setdefault(row.recipe, {})[row.metric] = row
-    for recipe, by_metric in found.items():
+    for recipe, by_metric in by_recipe(rows).items():
         numbers = [text for row in by_metric.values() for text in (str(row.paper or ""), row.ours)]
         cells.append((label(recipe.method), recipe.arch, *numbers, recipe.scale, ""))
     return aligned(cells)
