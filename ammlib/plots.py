@@ -157,9 +157,10 @@ def show(axes: Axes, image: Tensor, title: str = "", largest: float | None = Non
 def convergence(axes: Axes, runs: Sequence[Run], metric: str = "test_error", paper: Sequence[Row] = ()) -> None:
     """A metric by epoch: mean over the seeds of each method, with their range; at the right how the paper ended."""
     for method in dict.fromkeys(run.recipe.method for run in runs):
-        values = [[epoch[metric] for epoch in run.history] for run in runs if run.recipe.method == method]
+        histories = [run.history for run in runs if run.recipe.method == method]
+        values = [[entry[metric] for entry in history] for history in histories]
         if None not in values[0]:  # a reference keeps no samples
-            epochs = np.arange(1, len(values[0]) + 1)
+            epochs = [entry["epoch"] for entry in histories[0]]  # not every one of a long training
             axes.plot(epochs, np.mean(values, 0), **style_of(method))
             axes.fill_between(epochs, np.min(values, 0), np.max(values, 0), color=COLOURS[method], alpha=0.15, lw=0)
     for row in published(paper):

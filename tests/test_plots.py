@@ -30,7 +30,7 @@ def run(method, seed=0, error=1.0, history=(), **settings):
         recipe=make_recipe("mnist", "mlp", method, "short", **settings),
         seed=seed,
         metrics={"error": error, "margin": 1.0},
-        history=[{"test_error": value} for value in history],
+        history=[{"epoch": epoch, "test_error": value} for epoch, value in enumerate(history, 1)],
         train_images=1,
         weights="",
         versions={},
