@@ -6,6 +6,7 @@ interest in one batch, with a graph, and folds them into ‖Δ_x‖ as a functio
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -205,12 +206,13 @@ def rival_gradients(model: nn.Module, points: Tensor, reference: Tensor, rivals:
     ones = f.new_ones(()).expand(k, n, 1)
     weights = f.new_zeros(k, n, f.shape[1]).scatter(2, rivals.t().unsqueeze(2), ones)
     weights = weights.scatter_add(2, reference.expand(k, n).unsqueeze(2), -ones)
-    try:
-        (g,) = torch.autograd.grad(f, points, weights, retain_graph=True, is_grads_batched=True, allow_unused=True)
-        g = torch.zeros_like(points).expand(k, *points.shape) if g is None else g
-    except RuntimeError:  # an operation of the model that vmap cannot batch
-        g = torch.stack([torch.autograd.grad(f, points, w, retain_graph=True)[0] for w in weights])
-    return g.transpose(0, 1)
+    if not any(isinstance(module, nn.modules.conv._ConvNd) for module in model.modules()):
+        with suppress(RuntimeError):  # an operation of the model that vmap cannot batch
+            (g,) = torch.autograd.grad(f, points, weights, retain_graph=True, is_grads_batched=True)
+            return g.transpose(0, 1)
+    # Of convolutions, a batched backward is no faster than one for each rival and needs K times the memory.
+    options = dict(retain_graph=True, allow_unused=True, materialize_grads=True)
+    return torch.stack([torch.autograd.grad(f, points, w, **options)[0] for w in weights], 1)
 
 
 def destination(f: Tensor, y: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -8,7 +8,7 @@ from torch import nn
 from torch.func import functional_call
 
 from ammlib import deepfool
-from ammlib.deepfool import margin, walk
+from ammlib.deepfool import gap_and_gradient, margin, rival_gradients, walk
 
 SHAPES = [(5,), (1, 8, 8), (3, 4, 4)]
 DTYPES = {torch.float32: 1e-4, torch.float64: 1e-11}  # and how exactly a distance must be met
@@ -107,9 +107,15 @@ def margins_of(net, x, y=None, high_order=True, **options):
     return path, margin(net, path, torch.arange(len(x)), high_order=high_order)
 
 
-def with_weights(net, weights):
-    names = [name for name, _ in net.named_parameters()]
-    return lambda x: functional_call(net, dict(zip(names, weights, strict=True)), (x,))
+class WithWeights(nn.Module):
+    """A net with other weights in place of its own."""
+
+    def __init__(self, net, weights):
+        super().__init__()
+        self.net, self.weights = net, dict(zip(dict(net.named_parameters()), weights, strict=True))
+
+    def forward(self, x):
+        return functional_call(self.net, self.weights, (x,))
 
 
 @pytest.mark.parametrize("activation", [nn.Tanh, nn.Softplus])
@@ -117,7 +123,7 @@ def test_gradient_of_one_iteration_is_the_true_derivative_on_smooth_nets(activat
     net = make_net(lambda: nn.Sequential(nn.Linear(4, 5), activation(), nn.Linear(5, 3)), gain=2)
     x, y = torch.randn(6, 4).double(), torch.tensor([0, 1, 2, 0, 1, 2])
     assert 0 < (net(x).argmax(1) == y).sum() < 6
-    torch.autograd.gradcheck(lambda *w: margins_of(with_weights(net, w), x, y, steps=1)[1], tuple(net.parameters()))
+    torch.autograd.gradcheck(lambda *w: margins_of(WithWeights(net, w), x, y, steps=1)[1], tuple(net.parameters()))
 
 
 @pytest.mark.parametrize("targeted", [False, True])
@@ -127,7 +133,7 @@ def test_gradient_of_several_iterations_is_the_true_derivative_on_piecewise_line
     y = (net(x).argmin(1)) if targeted else None
     path, _ = margins_of(net, x, y)
     assert len(path.steps) >= 4 and len(path.steps[2].rows) >= 2  # it is about several iterations
-    torch.autograd.gradcheck(lambda *w: margins_of(with_weights(net, w), x, y)[1], tuple(net.parameters()))
+    torch.autograd.gradcheck(lambda *w: margins_of(WithWeights(net, w), x, y)[1], tuple(net.parameters()))
 
 
 @pytest.mark.parametrize("high_order", [True, False])
@@ -203,6 +209,15 @@ def test_operations_without_vmap_support_give_the_same_numbers():
     assert_same((a.delta, a.norm), (b.delta, b.norm))
     assert torch.equal(a.steps, b.steps) and a.success.any()
     assert_same(*(gradients(margins_of(net, x)[1].sum(), net) for net in (plain, custom)))
+
+
+@pytest.mark.parametrize("layers", [(), (nn.Unflatten(1, (1, 6)), nn.Conv1d(1, 1, 1), nn.Flatten())])
+def test_gradients_for_all_rivals_are_those_of_each(layers):
+    net = make_net(lambda: nn.Sequential(*layers, nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 4)))
+    points, reference = torch.randn(5, 6).double(), torch.zeros(5).long()
+    rivals = torch.tensor([1, 2, 3]).expand(5, 3)
+    each = [gap_and_gradient(net, points, reference, rivals[:, k])[1] for k in range(3)]
+    assert_same(rival_gradients(net, points, reference, rivals), torch.stack(each, 1))
 
 
 class Viewing(nn.Module):
