@@ -143,7 +143,7 @@ def parser() -> argparse.ArgumentParser:
     command.set_defaults(run=margin)
 
     command = commands.add_parser("bench", help="measure what a training step and DeepFool cost")
-    command.add_argument("--arch", nargs="+", default=["mlp", "lenet"], choices=["mlp", "lenet"], help="default: all")
+    command.add_argument("--arch", nargs="+", default=list(measure.CASES), choices=measure.CASES, help="default: all")
     command.add_argument("--repeats", type=int, default=30, help="steps of each variant (default 30)")
     command.add_argument("--output", type=Path, default=Path("out/bench.json"), help="default out/bench.json")
     command.set_defaults(run=bench)

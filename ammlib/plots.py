@@ -227,9 +227,10 @@ def sweep(axes: Axes, runs: Sequence[Run], vary: str, all_of: int, paper: Iterab
 
 
 def grid_search(runs: Sequence[Run], chosen: Mapping[str, float]) -> Figure:
-    """Validation error over λ and c, a panel for each d; a frame around the paper's choice, the lowest in bold."""
-    found = {tuple(run.recipe.regulariser[name] for name in ("d", "c", "lam")): run.metrics["error"] for run in runs}
-    depth, height, width = (sorted({key[i] for key in found} or {0}) for i in range(3))
+    """Validation error over λ and c (or γ), a panel for each d; a frame around the recipe's choice, the lowest bold."""
+    across, up, by = "lam", "gamma" if "gamma" in chosen else "c", "d"
+    found = {tuple(run.recipe.regulariser.get(name) for name in (by, up, across)): run.metrics["error"] for run in runs}
+    depth, height, width = (sorted({key[i] for key in found}) or [0] for i in range(3))
     figure, panels = plt.subplots(1, len(depth), figsize=(0.6 + 2.6 * len(depth), 2.8), squeeze=False, sharey=True)
     for axes, d in zip(panels[0], depth, strict=True):
         values = np.array([[found.get((d, c, lam), np.nan) for lam in width] for c in height])
@@ -238,19 +239,15 @@ def grid_search(runs: Sequence[Run], chosen: Mapping[str, float]) -> Figure:
         for (row, column), value in np.ndenumerate(values):
             text, weight = f"{value:.2f}" if np.isfinite(value) else "", "bold" if value == low else "normal"
             axes.text(column, row, text, ha="center", va="center", weight=weight)
-        axes.set(
-            title=f"validation error (%), d = {d:g}" if runs else "validation error (%)",
-            xlabel="λ",
-            xticks=range(len(width)),
-            yticks=range(len(height)),
-        )
+        axes.set_title(f"validation error (%), d = {d:g}" if runs and d is not None else "validation error (%)")
+        axes.set(xlabel="λ", xticks=range(len(width)), yticks=range(len(height)))
         axes.set(xticklabels=[f"{lam:g}" for lam in width], yticklabels=[f"{c:g}" for c in height])
         axes.grid(False)
-        if runs and (d, chosen["c"], chosen["lam"]) in found:
-            corner = width.index(chosen["lam"]) - 0.48, height.index(chosen["c"]) - 0.48
+        if (d, chosen.get(up), chosen.get(across)) in found and d == chosen.get(by):
+            corner = width.index(chosen[across]) - 0.48, height.index(chosen[up]) - 0.48
             axes.add_patch(Rectangle(corner, 0.96, 0.96, fill=False, edgecolor="#D55E00", linewidth=2))
         finish(axes, runs)
-    panels[0, 0].set_ylabel("c")
+    panels[0, 0].set_ylabel("γ" if up == "gamma" else up)
     return figure
 
 

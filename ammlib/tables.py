@@ -159,11 +159,11 @@ def by_recipe(rows: Iterable[Row]) -> dict[Recipe, dict[str, Row]]:
     return found
 
 
-def with_competitors(rows: Iterable[Row], source: str) -> str:
-    """A table of the paper, such as "Table 3": the results it quotes, then its own and ours, error beside margin."""
+def with_competitors(rows: Sequence[Row]) -> str:
+    """A table of the paper: the results on this data set that it quotes, then its own and ours, error beside margin."""
     cells = [("method", "net", "error %, paper", "ours", "margin, paper", "ours", "scale", "note")]
     for p in published():
-        if p.competitor and p.source == source and p.metric == "error":
+        if p.competitor and p.dataset == rows[0].recipe.dataset and p.metric == "error":
             cells.append((p.method.replace("_", " "), p.arch, str(p), "", "", "", "", p.note))
     for recipe, by_metric in by_recipe(rows).items():
         numbers = [text for row in by_metric.values() for text in (str(row.paper or ""), row.ours)]
@@ -229,11 +229,11 @@ def truncated_from(recipe: Recipe) -> str:
 
 
 def ranking(found: Iterable[Run]) -> str:
-    """The runs of a search by their validation error; the paper's choice is marked."""
+    """The runs of a search by their validation error; the recipe's choice is marked."""
     cells = [("rank", "parameters", "validation error %", "margin", "")]
     for rank, run in enumerate(sorted(found, key=lambda run: run.metrics["error"]), 1):
         chosen = strength(make_recipe(run.recipe.dataset, run.recipe.arch, run.recipe.method))
-        mark = "the paper's choice" if strength(run.recipe) == chosen else ""
+        mark = "the recipe" if strength(run.recipe) == chosen else ""
         numbers = (f"{run.metrics['error']:.2f}", f"{run.metrics['margin']:.2f}")
         cells.append((str(rank), strength(run.recipe), *numbers, mark))
     return aligned(cells) if len(cells) > 1 else "not run"

@@ -139,7 +139,7 @@ def test_imagenet_reference_is_not_trained():
 def test_other_methods():
     amm, masked = (make_recipe("mnist", "mlp", method, "full") for method in ("amm", "no_high_order"))
     assert masked.regulariser == amm.regulariser | {"high_order": False}
-    elsayed = {"name": "elsayed", "lam": 1.0, "gamma": 1.0, "overshoot": 0.02, "num_rivals": 10}
+    elsayed = {"name": "elsayed", "lam": 64.0, "gamma": 0.5, "overshoot": 0.02, "num_rivals": 10}
     assert make_recipe("mnist", "mlp", "elsayed").regulariser == elsayed
     recipe = make_recipe("mnist", "mlp", "deep_defense", "full")
     assert (recipe.start, recipe.epochs, recipe.lr, recipe.decay) == ("reference", 5, 5e-4, ())
@@ -386,8 +386,11 @@ RUNS = {  # study: runs at full scale, at short scale
     "table6": (6 * 2 * 5, 6 * 2),
     "table7": (3 * 2, 3 * 2),
     "fig1": (6 * 5, 6),
-    "grid_min_exp": (9, 9),
-    "grid_elsayed": (9, 9),
+    "grid_min_exp": (27, 27),
+    "grid_elsayed": (25, 25),
+    "grid_cifar10": (9, 9),
+    "grid_svhn": (9, 9),
+    "smoke": (7 * 2, 7 * 2),
 }
 
 

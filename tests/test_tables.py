@@ -177,14 +177,14 @@ def test_nets_are_at_hand_only_with_the_very_weights_of_their_run(own_folders):
 
 def test_settings_show_what_varies_and_each_source_once():
     text = tables.settings(study("grid_min_exp", "short"))
-    assert "λ=16|32|64 c=1|2|4 d=1" in text
+    assert "λ=16|32|64 c=1|2|4 d=0.5|1|2" in text
     text = tables.settings(study("table1", "short"))
     assert text.count("appendix Table 1") == 1
     assert "avg_lin, avg_inv, avg_exp, min_lin, min_inv, amm: appendix Table 1 (found with the MLP)" in text
 
 
 def test_competitors_stand_above_ours_with_error_beside_margin(results):
-    lines = tables.with_competitors(tables.compare("table3", "short"), "Table 3").splitlines()
+    lines = tables.with_competitors(tables.compare("table3", "short")).splitlines()
     assert len(lines) == 1 + 8 + 6
     assert lines[2].split() == ["dropconnect", "mlp", "1.20", "±", "0.03", "no", "augmentation"]
     assert lines[10].split("  ")[0] == "AMM (MIN+EXP)" and "0.90 ± 0.03" in lines[10] and "1.90" in lines[10]
@@ -193,11 +193,11 @@ def test_competitors_stand_above_ours_with_error_beside_margin(results):
 def test_the_cells_of_a_search_are_told_apart_and_ranked(results):
     search = study("grid_min_exp", "short")
     for error, (recipe, seed) in enumerate(search):
-        store_run(finished(recipe, seed, 2.0 - error / 10, 1.0))
-    assert len({r.condition for r in tables.compare("grid_min_exp", "short")}) == 9
+        store_run(finished(recipe, seed, 5.0 - error / 10, 1.0))
+    assert len({r.condition for r in tables.compare("grid_min_exp", "short")}) == 27
     lines = tables.ranking(runs.stored(search)).splitlines()
-    assert lines[1].split() == ["1", "λ=64", "c=4", "d=1", "1.20", "1.00"]
-    assert [line for line in lines if "the paper's choice" in line] == [lines[5]] and "λ=32 c=2 d=1" in lines[5]
+    assert lines[1].split() == ["1", "λ=64", "c=4", "d=2", "2.40", "1.00"]
+    assert [line for line in lines if "the recipe" in line] == [lines[14]] and "λ=32 c=2 d=1" in lines[14]
     assert tables.ranking([]) == "not run"
 
 
