@@ -252,16 +252,16 @@ def grid_search(runs: Sequence[Run], chosen: Mapping[str, float]) -> Figure:
 
 
 def margin_panels(runs: Sequence[Run], live: Mapping[str, Margins], paper: Iterable[Row] = ()) -> Figure:
-    """Above a histogram of the margins of `live`, if any; below the stored margins of each run, with the paper's mean.
+    """The stored margins of each run, with the paper's mean; above, if `live` has any, a histogram of those.
 
     A box is from 25 to 75 %, its line at the median, the whiskers at 5 and 95 %, the dot at the mean of a run.
     """
-    figure, (top, bottom) = plt.subplots(2, 1, sharex=True, figsize=(5.2, 4.2), height_ratios=(3, 2))
     if live:
+        figure, (top, bottom) = plt.subplots(2, 1, sharex=True, figsize=(5.2, 4.2), height_ratios=(3, 2))
         margin_histogram(top, live)
         top.set_xlabel("")
     else:
-        finish(top, (), "trained weights or images not at hand")
+        figure, bottom = plt.subplots(figsize=(5.2, 1.8))
     for at, run in enumerate(runs):
         m, colour = run.metrics, COLOURS[run.recipe.method]
         line = {"color": colour, "solid_capstyle": "butt"}
@@ -272,7 +272,7 @@ def margin_panels(runs: Sequence[Run], live: Mapping[str, Margins], paper: Itera
     for row in published(paper, "margin"):
         at = [i for i, run in enumerate(runs) if run.recipe == row.recipe]
         bottom.plot([row.paper.value] * len(at), at, "D", color=COLOURS[row.recipe.method], markerfacecolor="white")
-    bottom.set(xlabel=f"{AXES['margin']}, all test images", yticks=range(len(runs)))
+    bottom.set(xlabel=f"{AXES['margin']}, test images", yticks=range(len(runs)))
     bottom.set_yticklabels([f"{label(run.recipe.method)}, seed {run.seed}" for run in runs])
     bottom.margins(y=0.15)
     bottom.invert_yaxis()
@@ -293,10 +293,10 @@ def published(rows: Iterable[Row], metric: str = "error") -> list[Row]:
     return [row for row in rows if row.metric == metric and row.paper is not None]
 
 
-def finish(axes: Axes, runs: Sequence[Run], text: str = "not run yet") -> None:
+def finish(axes: Axes, runs: Sequence[Run]) -> None:
     """The legend, if there are lines; where there is nothing to show, a word about it."""
     if not runs:
-        axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color="0.4", fontsize=12)
+        axes.text(0.5, 0.5, "not run yet", transform=axes.transAxes, ha="center", va="center", color="0.4", fontsize=12)
         if not axes.lines:
             axes.tick_params(bottom=False, left=False, labelbottom=False, labelleft=False)
     elif axes.get_legend_handles_labels()[0]:

@@ -137,7 +137,10 @@ def stored(wanted: Sequence[tuple[Recipe, int]], train: bool = False) -> list[Ru
         keep_freed_memory()
         minutes = math.ceil(estimate(missing) / 60)
         about = f"{minutes} minutes" if minutes < 120 else f"{minutes / 60:.0f} hours"
-        print(f"training {len(missing)} on {best_device()}, about {about}; if stopped, the same call goes on")
+        scale = wanted[0][0].scale
+        hint = "" if scale == "full" else ", scale=full being the paper's protocol"
+        print(f"training {len(missing)} at {scale} scale on {best_device()}{hint}")
+        print(f"this takes about {about}; if stopped, the same call goes on")
         return [run_or_load(*pair) for pair in wanted]
     total = Counter(recipe.key for recipe, _ in wanted)
     for key, count in Counter(recipe.key for recipe, _ in missing).items():
