@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import mean, stdev
 
+from ammlib.files import home
 from ammlib.recipes import ALIASES, Recipe, label, make_recipe, study
-from ammlib.runs import Run, load_run, results_root
+from ammlib.runs import Run, load_run
 
 METRICS = {"error": 2, "margin": 2}  # decimals, as the paper prints them
 COURSE = {  # columns of `course`, from the history of a run
@@ -72,7 +73,7 @@ class Row:
 
 def published() -> list[Published]:
     """All rows of results/paper.csv."""
-    with open(results_root() / "paper.csv", encoding="utf-8", newline="") as file:
+    with open(home() / "results" / "paper.csv", encoding="utf-8", newline="") as file:
         return [
             Published(
                 **{
@@ -161,7 +162,7 @@ def by_recipe(rows: Iterable[Row]) -> dict[Recipe, dict[str, Row]]:
 
 def with_competitors(rows: Sequence[Row]) -> str:
     """A table of the paper: the results on this data set that it quotes, then its own and ours, error beside margin."""
-    cells = [("method", "net", "error %, paper", "ours", "margin, paper", "ours", "scale", "note")]
+    cells = [("method", "net", "error %, paper", "error %, ours", "margin, paper", "margin, ours", "scale", "note")]
     for p in published():
         if p.competitor and p.dataset == rows[0].recipe.dataset and p.metric == "error":
             cells.append((p.method.replace("_", " "), p.arch, str(p), "", "", "", "", p.note))

@@ -7,6 +7,8 @@ import nbformat
 import papermill
 import pytest
 
+from ammlib import recipes, runs
+from ammlib.data import DataError, sources
 from ammlib.files import home
 from ammlib.notebook import check_parameters
 
@@ -160,3 +162,30 @@ def test_a_notebook_is_committed_executed_from_top_to_bottom_without_an_error(pa
     assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
     assert "error" not in {output.output_type for cell in cells for output in cell.outputs}
     assert nbformat.read(path, 4).metadata.kernelspec.name == "python3"
+
+
+# ---- trained live
+
+
+@pytest.mark.parametrize(("name", "arch"), [("05_cifar", "lenet"), ("06_svhn", "resnet20")])
+def test_benchmarks_train_what_is_not_stored_and_store_it(name, arch, tmp_path, monkeypatch):
+    for folder in ("RESULTS", "CHECKPOINTS", "FIGURES"):
+        monkeypatch.setenv(f"AMMLIB_{folder}", str(tmp_path / folder.lower()))
+    given = {"dataset": "digits32", "arch": arch, "scale": "short"}
+    done = papermill.execute_notebook(
+        home() / "notebooks" / f"{name}.ipynb", tmp_path / "out.ipynb", given, progress_bar=False
+    )
+    printed = "".join(o.text for cell in done.cells for o in cell.get("outputs", []) if o.output_type == "stream")
+    assert "training 2 at short scale on" in printed and "scale=full" in printed and "this takes about" in printed
+    stored = sorted((tmp_path / "results" / "runs" / "digits32" / arch).glob("*/short-*.json"))
+    assert [path.parent.name for path in stored] == ["amm", "reference"]
+    assert f"{name[:2]}_margins_digits32_{arch}_short.png" in {path.name for path in (tmp_path / "figures").iterdir()}
+
+
+def test_missing_data_is_said_before_any_training(tmp_path, monkeypatch):
+    monkeypatch.setenv("AMMLIB_DATA", str(tmp_path))
+    monkeypatch.setenv("AMMLIB_RESULTS", str(tmp_path))
+    monkeypatch.setitem(sources.SOURCES, "cifar100", {})
+    with pytest.raises(DataError, match="no source of cifar100 worked"):
+        runs.stored(recipes.study("table5", "short")[:1], train=True)
+    assert not list(tmp_path.iterdir())
