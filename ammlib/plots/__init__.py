@@ -1,0 +1,45 @@
+"""The figures of the notebooks."""
+
+from ammlib.plots.images import gallery, margin_histogram, margin_panels
+from ammlib.plots.plane import (
+    boundary,
+    boundary_line,
+    draw_boundaries,
+    draw_bounds,
+    draw_covering,
+    draw_line,
+    draw_loss_over_b,
+    draw_move,
+    draw_strip,
+    draw_turns,
+    draw_weights,
+)
+from ammlib.plots.style import CLASSES, COLOURS, figures_root, save, style_of
+from ammlib.plots.trainings import along_training, convergence, grid_search, spread, sweep
+
+__all__ = [
+    "CLASSES",
+    "COLOURS",
+    "along_training",
+    "boundary",
+    "boundary_line",
+    "convergence",
+    "draw_boundaries",
+    "draw_bounds",
+    "draw_covering",
+    "draw_line",
+    "draw_loss_over_b",
+    "draw_move",
+    "draw_strip",
+    "draw_turns",
+    "draw_weights",
+    "figures_root",
+    "gallery",
+    "grid_search",
+    "margin_histogram",
+    "margin_panels",
+    "save",
+    "spread",
+    "style_of",
+    "sweep",
+]
