@@ -1,7 +1,21 @@
-"""What every notebook begins with: parameters that are checked before any work."""
+"""What notebooks call: a check of their parameters before any work, the stored runs, and the trained nets at hand."""
 
-from collections.abc import Collection, MutableMapping
+import math
+import time
+from collections import Counter
+from collections.abc import Collection, Iterable, MutableMapping, Sequence
+from contextlib import suppress
+from itertools import islice
 from typing import Any
+
+from torch import nn
+
+from ammlib.checkpoint import load_weights, weights_digest
+from ammlib.data import DataError
+from ammlib.device import best_device, keep_freed_memory
+from ammlib.recipes import Recipe
+from ammlib.runs import Run, load_run, run_or_load, trained_model, weights_path
+from ammlib.train import Training, prepare_data
 
 PLAIN = (str, int, float, list, tuple, dict, type(None))  # what papermill can inject
 NAMES_OF_IPYTHON = ("In", "Out")
@@ -41,3 +55,48 @@ def _describe(allowed: type | Collection) -> str:
     if isinstance(allowed, range):
         return f"an integer from {allowed[0]} to {allowed[-1]}"
     return f"one of {', '.join(map(str, allowed))}"
+
+
+def stored_runs(wanted: Sequence[tuple[Recipe, int]], train: bool = False) -> list[Run]:
+    """Those of the wanted runs that are stored, with a word on the others; `train` trains these now."""
+    missing = [pair for pair in wanted if load_run(*pair) is None]
+    print(f"{len(wanted) - len(missing)} of {len(wanted)} runs are stored")
+    if missing and train:
+        keep_freed_memory()
+        minutes = math.ceil(estimate(missing) / 60)
+        about = f"{minutes} minutes" if minutes < 120 else f"{minutes / 60:.0f} hours"
+        scale = wanted[0][0].scale
+        hint = "" if scale == "full" else ", scale=full being the paper's protocol"
+        print(f"training {len(missing)} at {scale} scale on {best_device()}{hint}")
+        print(f"this takes about {about}; if stopped, the same call goes on")
+        return [run_or_load(*pair) for pair in wanted]
+    total = Counter(recipe.key for recipe, _ in wanted)
+    for key, count in Counter(recipe.key for recipe, _ in missing).items():
+        print(f"not run: {key}, {count} of {total[key]}")
+    return [run for pair in wanted if (run := load_run(*pair)) is not None]
+
+
+def estimate(wanted: Sequence[tuple[Recipe, int]], steps: int = 5) -> float:
+    """Seconds that trainings take on this machine, without evaluation, from some first steps of each kind."""
+    seconds, step = 0.0, {}
+    for recipe, _ in wanted:
+        data = prepare_data(recipe)
+        if recipe.key not in step:
+            training, times = Training(recipe, 0, data), [time.monotonic()]
+            for batch in islice(training.batches.epoch(0), steps + 1):
+                training.take_step(*batch)
+                times.append(time.monotonic())
+            step[recipe.key] = (times[-1] - times[1]) / max(1, len(times) - 2)  # the first step also warms up
+        seconds += recipe.epochs * math.ceil(len(data.x_train) / recipe.batch) * step[recipe.key]
+    return seconds
+
+
+def nets_at_hand(found: Iterable[Run], seed: int = 0) -> dict[str, nn.Module]:
+    """By method, the trained nets of stored runs where exactly their weights, and the data, are here; trains none."""
+    nets = {}
+    for run in found:
+        path = weights_path(run.recipe, run.seed)
+        if run.seed == seed and path.exists() and weights_digest(load_weights(path)) == run.weights:
+            with suppress(DataError):
+                nets[run.recipe.method] = trained_model(run.recipe, seed).cpu()
+    return nets

@@ -1,15 +1,9 @@
 """Stored runs: one JSON file for each recipe and seed, from which every table and figure is made."""
 
 import json
-import math
 import os
 import platform
-import time
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +11,12 @@ import torch
 from torch import nn
 
 from ammlib.checkpoint import load_weights, save_weights, weights_digest
-from ammlib.data import DataError, load_data, subset
-from ammlib.device import best_device, keep_freed_memory
+from ammlib.data import load_data, subset
+from ammlib.device import best_device
 from ammlib.evaluate import evaluate
 from ammlib.files import home, write_atomically
 from ammlib.recipes import Recipe, reference_of
-from ammlib.train import Training, new_model, prepare_data, train
+from ammlib.train import new_model, prepare_data, train
 
 
 @dataclass(frozen=True)
@@ -127,51 +121,6 @@ def execute(recipe: Recipe, seed: int, *, force: bool = False, progress: bool = 
     store_run(run)
     checkpoint.unlink(missing_ok=True)
     return run
-
-
-def stored(wanted: Sequence[tuple[Recipe, int]], train: bool = False) -> list[Run]:
-    """Those of the wanted runs that are stored, with a word on the others; `train` trains these now."""
-    missing = [pair for pair in wanted if load_run(*pair) is None]
-    print(f"{len(wanted) - len(missing)} of {len(wanted)} runs are stored")
-    if missing and train:
-        keep_freed_memory()
-        minutes = math.ceil(estimate(missing) / 60)
-        about = f"{minutes} minutes" if minutes < 120 else f"{minutes / 60:.0f} hours"
-        scale = wanted[0][0].scale
-        hint = "" if scale == "full" else ", scale=full being the paper's protocol"
-        print(f"training {len(missing)} at {scale} scale on {best_device()}{hint}")
-        print(f"this takes about {about}; if stopped, the same call goes on")
-        return [run_or_load(*pair) for pair in wanted]
-    total = Counter(recipe.key for recipe, _ in wanted)
-    for key, count in Counter(recipe.key for recipe, _ in missing).items():
-        print(f"not run: {key}, {count} of {total[key]}")
-    return [run for pair in wanted if (run := load_run(*pair)) is not None]
-
-
-def estimate(wanted: Sequence[tuple[Recipe, int]], steps: int = 5) -> float:
-    """Seconds that trainings take on this machine, without evaluation, from some first steps of each kind."""
-    seconds, step = 0.0, {}
-    for recipe, _ in wanted:
-        data = prepare_data(recipe)
-        if recipe.key not in step:
-            training, times = Training(recipe, 0, data), [time.monotonic()]
-            for batch in islice(training.batches.epoch(0), steps + 1):
-                training.take_step(*batch)
-                times.append(time.monotonic())
-            step[recipe.key] = (times[-1] - times[1]) / max(1, len(times) - 2)  # the first step also warms up
-        seconds += recipe.epochs * math.ceil(len(data.x_train) / recipe.batch) * step[recipe.key]
-    return seconds
-
-
-def nets_at_hand(found: Iterable[Run], seed: int = 0) -> dict[str, nn.Module]:
-    """By method, the trained nets of stored runs where exactly their weights, and the data, are here; trains none."""
-    nets = {}
-    for run in found:
-        path = weights_path(run.recipe, run.seed)
-        if run.seed == seed and path.exists() and weights_digest(load_weights(path)) == run.weights:
-            with suppress(DataError):
-                nets[run.recipe.method] = trained_model(run.recipe, seed).cpu()
-    return nets
 
 
 def reference_weights(recipe: Recipe, seed: int, progress: bool = True) -> dict[str, torch.Tensor]:

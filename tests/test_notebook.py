@@ -7,10 +7,10 @@ import nbformat
 import papermill
 import pytest
 
-from ammlib import recipes, runs
+from ammlib import recipes
 from ammlib.data import DataError, sources
 from ammlib.files import home
-from ammlib.notebook import check_parameters
+from ammlib.notebook import check_parameters, stored_runs
 
 NOTEBOOKS = sorted((home() / "notebooks").glob("*.ipynb"))
 ALLOWED = dict(seed=range(10), lam=float, arch=("mlp", "lenet"), deep=bool)
@@ -187,5 +187,5 @@ def test_missing_data_is_said_before_any_training(tmp_path, monkeypatch):
     monkeypatch.setenv("AMMLIB_RESULTS", str(tmp_path))
     monkeypatch.setitem(sources.SOURCES, "cifar100", {})
     with pytest.raises(DataError, match="no source of cifar100 worked"):
-        runs.stored(recipes.study("table5", "short")[:1], train=True)
+        stored_runs(recipes.study("table5", "short")[:1], train=True)
     assert not list(tmp_path.iterdir())

@@ -7,6 +7,7 @@ import pytest
 
 from ammlib import plots, runs, tables
 from ammlib.claims import comparisons, verdict
+from ammlib.notebook import nets_at_hand, stored_runs
 from ammlib.recipes import make_recipe, study
 from ammlib.runs import Run, store_run
 
@@ -150,26 +151,26 @@ def test_of_the_runs_wanted_the_stored_ones_are_given_and_the_others_counted(res
     wanted = study("table2", "short")
     for recipe, seed in wanted[:4]:
         store_run(finished(recipe, seed, 1.0, 1.0))
-    assert [(run.recipe, run.seed) for run in runs.stored(wanted)] == wanted[:4]
+    assert [(run.recipe, run.seed) for run in stored_runs(wanted)] == wanted[:4]
     said = capsys.readouterr().out.splitlines()
     assert said[:2] == ["4 of 12 runs are stored", "not run: mnist/mlp/no_high_order, 2 of 3"]
 
 
 def test_the_missing_runs_are_trained_when_asked_for_after_saying_how_long_it_takes(own_folders, capsys):
     recipe = make_recipe("digits", "mlp", "amm", epochs=1, train_size=60, batch=20)
-    (run,) = runs.stored([(recipe, 0)], train=True)
+    (run,) = stored_runs([(recipe, 0)], train=True)
     assert runs.load_run(recipe, 0) == run
     assert "training 1 at full scale on" in capsys.readouterr().out
-    assert runs.stored([(recipe, 0)]) == [run]
+    assert stored_runs([(recipe, 0)]) == [run]
 
 
 def test_nets_are_at_hand_only_with_the_very_weights_of_their_run(own_folders):
     recipe = make_recipe("digits", "mlp", "reference", epochs=1, train_size=60, batch=20)
     run = runs.run_or_load(recipe, 0, progress=False)
-    assert list(runs.nets_at_hand([run])) == ["reference"]
-    assert runs.nets_at_hand([replace(run, weights="of another")]) == {}
+    assert list(nets_at_hand([run])) == ["reference"]
+    assert nets_at_hand([replace(run, weights="of another")]) == {}
     runs.weights_path(recipe, 0).unlink()
-    assert runs.nets_at_hand([run]) == {}
+    assert nets_at_hand([run]) == {}
 
 
 def test_settings_show_what_varies_and_each_source_once():
@@ -192,7 +193,7 @@ def test_the_cells_of_a_search_are_told_apart_and_ranked(results):
     for error, (recipe, seed) in enumerate(search):
         store_run(finished(recipe, seed, 5.0 - error / 10, 1.0))
     assert len({r.condition for r in tables.compare("grid_min_exp", "short")}) == 27
-    lines = tables.ranking(runs.stored(search)).splitlines()
+    lines = tables.ranking(stored_runs(search)).splitlines()
     assert lines[1].split() == ["1", "λ=64", "c=4", "d=2", "2.40", "1.00"]
     assert [line for line in lines if "the recipe" in line] == [lines[14]] and "λ=32 c=2 d=1" in lines[14]
     assert tables.ranking([]) == "not run"
