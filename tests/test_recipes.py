@@ -388,6 +388,7 @@ RUNS = {  # study: runs at full scale, at short scale
     "fig1": (6 * 5, 6),
     "grid_min_exp": (9, 9),
     "grid_elsayed": (9, 9),
+    "digits": (4, 4),
 }
 
 
