@@ -6,6 +6,7 @@ that their mean over the processes, which is what DistributedDataParallel differ
 
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from typing import TypeVar
@@ -63,7 +64,11 @@ def joined() -> Iterator[None]:
 
 def wrapped(model: nn.Module) -> nn.Module:
     """The model as a loss has to call it so that gradients are averaged over the processes."""
-    return DistributedDataParallel(model) if world() > 1 else model
+    if world() == 1:
+        return model
+    # A convolution of one channel has gradients of other strides, which the warning says is no error.
+    warnings.filterwarnings("ignore", "Grad strides do not match bucket view strides")
+    return DistributedDataParallel(model)
 
 
 def unwrapped(model: nn.Module) -> nn.Module:

@@ -69,8 +69,7 @@ def test_a_grid_killed_in_the_middle_makes_each_run_once(tmp_path, own_folders):
     assert code == 0 and "2 of 2 steps (100%) done" in shown
     after = made()
     assert len(after) == len(RUNS) and after.items() >= earlier.items() and earlier.keys() > before.keys()
-    logs = [log.read_text() for log in Path(tmp_path, "out", "logs").rglob("*.log")]
-    assert len(logs) == len(RUNS)
+    assert len(list(Path(tmp_path, "out", "logs").rglob("*.log"))) == len(RUNS)
 
     code, shown = finish(snakemake(tmp_path, "digits"))
     assert code == 0 and "Nothing to be done" in shown
@@ -81,10 +80,11 @@ def test_what_is_stored_is_not_made_again_and_its_notebook_is(tmp_path):
     """The runs of Fig. 1 are in the repository, with the dates of its checkout."""
     shutil.copytree(home() / "results" / "runs" / "toy", tmp_path / "results" / "runs" / "toy")
     code, shown = finish(snakemake(tmp_path, "fig1", "--dry-run"))
-    assert code == 0 and "notebook_fig1" in shown and "run " not in shown.split("Job stats:")[1].split("Reasons:")[0]
+    jobs = shown.partition("Job stats:")[2].partition("Reasons:")[0].split()
+    assert code == 0 and "notebook_fig1" in jobs and "run" not in jobs, shown
 
 
-@pytest.mark.parametrize("target", ["table1", "fig3", "table7"])
-def test_the_slurm_profile_plans_full_runs_on_gpus(target, tmp_path):
+@pytest.mark.parametrize("target", ["table1", "fig3", "table4"])
+def test_the_slurm_profile_plans_full_runs(target, tmp_path):
     code, shown = finish(snakemake(tmp_path, target, "--dry-run", profile="slurm"))
-    assert code == 0 and "gres=gpu:1" in shown and "/full-" in shown and "/short-" not in shown
+    assert code == 0 and "/full-" in shown and "/short-" not in shown, shown
