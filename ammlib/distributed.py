@@ -14,6 +14,7 @@ from typing import TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
 T = TypeVar("T")
@@ -68,6 +69,10 @@ def wrapped(model: nn.Module) -> nn.Module:
         return model
     # A convolution of one channel has gradients of other strides, which the warning says is no error.
     warnings.filterwarnings("ignore", "Grad strides do not match bucket view strides")
+    if any(p.requires_grad for m in model.modules() if isinstance(m, _BatchNorm) for p in m.parameters()):
+        if next(model.parameters()).device.type != "cuda":
+            raise DistributedError("batch norm that is not frozen takes one process, or GPUs: its mean is of the batch")
+        nn.SyncBatchNorm.convert_sync_batchnorm(model)  # replaces the modules inside, keeps their parameters
     return DistributedDataParallel(model)
 
 

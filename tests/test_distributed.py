@@ -31,6 +31,7 @@ RECIPES = {
     "avg": make_recipe("digits", "mlp", "avg_exp", **SIZES),
     "relative": make_recipe("digits", "mlp", "deep_defense", **SIZES),
     "elsayed": make_recipe("digits", "mlp", "elsayed", **SIZES),
+    "frozen batch norm": make_recipe("digits32", "resnet20", "amm", start="scratch", train_size=13, batch=6),
     "regulariser alone": make_recipe("toy", "linear", "amm", train_size=41, batch=20),
 }
 ONE_SIDED = {"min, screened": (0, 1), "min, exact": (0, 1), "avg": (0, 1)}  # by the half that is all correct
@@ -149,6 +150,12 @@ def test_an_evaluation_is_shared(by_one, by_two):
         assert torch.equal(found["margins"]["correct"], by_one["margins"]["correct"])
         for ours, theirs in ((found["margins"]["norm"], by_one["margins"]["norm"]), (found["one margin"],) * 2):
             torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
+
+
+def test_batch_norm_that_trains_is_refused_on_the_cpu(monkeypatch):
+    monkeypatch.setattr(distributed, "world", lambda: 2)
+    with pytest.raises(distributed.DistributedError, match="batch norm that is not frozen takes one process"):
+        distributed.wrapped(torch.nn.Sequential(torch.nn.BatchNorm2d(3)))
 
 
 def test_one_process_needs_no_others():
