@@ -21,11 +21,15 @@ setup: .venv/.ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
 	touch $@
 
+.venv/.grid: .venv/.ready requirements-grid.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-grid.txt
+	touch $@
+
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-test: lint
+test: lint .venv/.grid
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --nbval --nbval-current-env
 
 reproduce: setup

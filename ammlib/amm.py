@@ -18,6 +18,7 @@ from ammlib.classifier import (
     frozen,
 )
 from ammlib.deepfool import Walk, margin, walk
+from ammlib.distributed import Shares, unwrapped, world
 
 TOP = 0.2  # MIN: a margin counts only if it is among this share of the batch (section 3.3.1)
 
@@ -95,28 +96,34 @@ class AMM(nn.Module):
         return f"{self.name}, lam={self.lam}, c={self.c}, d={self.d}"
 
     def forward(self, model: nn.Module, x: Tensor, y: Tensor, logits: Tensor | None = None) -> Tensor:
-        """The regularisation term of a batch; `logits = model(x)`, where at hand, save a forward pass."""
+        """The regularisation term of a batch; `logits = model(x)`, where at hand, save a forward pass.
+
+        Under DistributedDataParallel each process calls it with its share of the batch; the selection is over all.
+        """
+        model = unwrapped(model)
         check_images(x)
+        shares = Shares(len(x))
         reuse = logits is not None and not differs_in_eval_mode(model)
         with frozen(model, x):
             with torch.no_grad():
                 f = as_classes(logits.detach()) if reuse else class_logits(model, x)
                 check_logits(f, y, len(x))
                 correct = f.argmax(1) == y
-                path = self.follow(model, x, f, y, correct)
+                path = self.follow(model, x, f, y, correct, shares)
                 size = x.flatten(1).norm(dim=1) if self.relative else torch.ones_like(path.norm)  # eq. 5 or eq. 6
-                kept = self.keep(path.success, path.norm / size, y, correct)
+                everywhere = self.keep(*shares.gather(path.success, path.norm / size, y, correct))
+                kept = shares.own(everywhere)
             m = margin(model, path, kept, self.attack["overshoot"], self.high_order) / size[kept]
-        self.last = report(path, correct, kept, m)
+        self.last = report(shares, path, correct, everywhere, kept, m)
         t = torch.where(correct[kept], -self.c * m, self.d * m)
-        return self.shrink(t, self.lam, self.clip).sum() / len(x)
+        return self.shrink(t, self.lam, self.clip).sum() / (shares.total / world())
 
     def keep(self, success: Tensor, m: Tensor, y: Tensor, correct: Tensor) -> Tensor:
         """The samples that count: those with the smallest margins or, where misclassified, the largest."""
         groups = ((m, correct & success), (-m, ~correct & success))
         return torch.cat([self.aggregate(key, y, mask.nonzero().squeeze(1)) for key, mask in groups])
 
-    def follow(self, model: nn.Module, x: Tensor, f: Tensor, y: Tensor, correct: Tensor) -> Walk:
+    def follow(self, model: nn.Module, x: Tensor, f: Tensor, y: Tensor, correct: Tensor, shares: Shares) -> Walk:
         """The trajectories of all samples or, screened, of those that can be among the smallest (largest)."""
         if not self.screened:
             return walk(model, x, f, y, **self.attack)
@@ -126,10 +133,11 @@ class AMM(nn.Module):
         # up to 1.75 (and those within 15 % of a sample's nearest); who is then within 10 % of the smallest 20 % goes
         # on. Tighter is faster, but low-dimensional data such as 8 x 8 digits need this much for the promised 99.5 % of
         # the exact selections and gradient cosine of 0.999.
-        rank = max(16, int(TOP * len(x)))
+        rank = max(16, int(TOP * shares.total))
 
         def threshold(size: Tensor) -> Tensor | float:
-            return size[correct].kthvalue(rank).values if correct.sum() > rank else torch.inf
+            size, counts = shares.gather(size, correct)
+            return size[counts].kthvalue(rank).values if counts.sum() > rank else torch.inf
 
         first, second = f.topk(2).values.unbind(1)
         gap = first - second
@@ -143,12 +151,17 @@ class AMM(nn.Module):
         return walk(model, x, f, y, followed.nonzero().squeeze(1), limit=limit, drop=drop, **self.attack)
 
 
-def report(path: Walk, correct: Tensor, kept: Tensor, m: Tensor) -> Report:
+def report(shares: Shares, path: Walk, correct: Tensor, everywhere: Tensor, kept: Tensor, m: Tensor) -> Report:
+    """What happened to the whole batch, with rows `everywhere` kept, of which `kept`, with margins `m`, are here."""
+    attacked, found = torch.zeros_like(correct), torch.zeros_like(path.norm)
+    attacked[path.steps[0].rows] = True
+    found[kept] = m.detach()
+    attacked, success, correct, found = shares.gather(attacked, path.success, correct, found)
     return Report(
         correct=int(correct.sum()),
         misclassified=int((~correct).sum()),
-        attacked=len(path.steps[0].rows),
-        fooled=int(path.success.sum()),
-        kept=len(kept),
-        margin=float(m.detach()[correct[kept]].mean()),
+        attacked=int(attacked.sum()),
+        fooled=int(success.sum()),
+        kept=len(everywhere),
+        margin=float(found[everywhere][correct[everywhere]].mean()),
     )

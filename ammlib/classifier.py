@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ammlib.device import random_state_kept
+from ammlib.distributed import world
 
 T = TypeVar("T")
 
@@ -47,7 +48,7 @@ def check_images(x: Tensor) -> None:
     """Reject what no model could take: an empty batch, integers, NaN or infinite values."""
     if not x.is_floating_point():
         raise TypeError(f"x must be a floating-point tensor, got {x.dtype}; scale uint8 images to [0, 1] first")
-    if len(x) == 0:
+    if len(x) == 0 and world() == 1:  # of several processes, some may have no share of the last batch
         raise ValueError("x is an empty batch")
     if not x.isfinite().all():
         raise ValueError("x contains NaN or infinite values")
@@ -65,7 +66,7 @@ def check_logits(f: Tensor, y: Tensor | None, batch: int) -> None:
         raise TypeError(f"labels must be int64 class indices, got {y.dtype}")
     if y.shape != (batch,):
         raise ValueError(f"labels must have shape ({batch},), got {tuple(y.shape)}")
-    if y.min() < 0 or y.max() >= f.shape[1]:
+    if len(y) and (y.min() < 0 or y.max() >= f.shape[1]):
         raise ValueError(f"labels must lie in 0..{f.shape[1] - 1}, got {int(y.min())}..{int(y.max())}")
 
 

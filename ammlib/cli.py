@@ -12,7 +12,8 @@ from ammlib import recipes, runs, tables
 from ammlib.checkpoint import CheckpointError
 from ammlib.data import DataError, load_data, subset
 from ammlib.device import best_device, keep_freed_memory
-from ammlib.evaluate import margins
+from ammlib.distributed import DistributedError, joined
+from ammlib.evaluate import shared_margins
 from ammlib.files import home
 from ammlib.train import TrainingError
 
@@ -55,7 +56,7 @@ def margin(args: argparse.Namespace) -> None:
     model, images = runs.trained_model(recipe_of(args), args.seed), load_data(args.dataset)
     x, y = images.test
     rows = subset(len(images.x_test), min(args.samples or len(images.x_test), len(images.x_test)), seed=0)
-    found = margins(model, (x[rows], y[rows]), steps=args.steps)
+    found = shared_margins(model, x[rows], y[rows], steps=args.steps)
     for name, value in found.summary().items():
         print(f"{name:8} {value:10.4f}" if isinstance(value, float) else f"{name:8} {value:10}")
 
@@ -159,8 +160,9 @@ def main(argv: list[str] | None = None) -> int:
     """Run a command; what a user can get wrong ends in one line, not in a traceback."""
     args = parser().parse_args(argv)
     try:
-        return args.run(args) or 0
-    except (ValueError, OSError, DataError, CheckpointError, TrainingError) as error:
+        with joined():
+            return args.run(args) or 0
+    except (ValueError, OSError, DataError, CheckpointError, TrainingError, DistributedError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

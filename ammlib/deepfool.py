@@ -136,6 +136,8 @@ def nearest_boundary(
     model: nn.Module, points: Tensor, reference: Tensor, rivals: Tensor, gap: Tensor, limit: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Distance, class and unit normal of the nearest linearised boundary at each of n points (eq. 2)."""
+    if not len(points):
+        return gap.sum(1), reference, points
     wanted = gap.isfinite()  # (n, K)
     if limit is not None:
         wanted &= gap <= limit.unsqueeze(1)

@@ -12,6 +12,7 @@ from tqdm.auto import tqdm
 from ammlib.classifier import class_logits, frozen
 from ammlib.data import eval_batches, unit
 from ammlib.deepfool import deepfool
+from ammlib.distributed import Shares, is_main, shard
 
 
 @dataclass(frozen=True)
@@ -85,16 +86,26 @@ def batches(
         yield x, y
 
 
+def shared_margins(model: nn.Module, *data: Tensor, progress: bool = True, steps: int = 6) -> Margins:
+    """Margins of images, perhaps with labels, that all processes have; each computes its share."""
+    own = margins(model, tuple(map(shard, data)), progress=progress and is_main(), steps=steps)
+    labelled = () if own.correct is None else (own.correct,)
+    columns = Shares(len(own.norm)).gather(own.norm, own.success, own.steps, *labelled)
+    return Margins(*columns[:3], correct=columns[3] if labelled else None)
+
+
 def error_rate(model: nn.Module, x: Tensor, y: Tensor) -> float:
-    """Test error in % on uint8 images."""
+    """Test error in % on uint8 images; of several processes each looks at its share."""
+    x, y = shard(x), shard(y)
     with torch.no_grad(), frozen(model, x):
-        wrong = [class_logits(model, images).argmax(1) != labels for images, labels in eval_batches(x, y)]
-    return 100 * float(torch.cat(wrong).double().mean())
+        wrong = torch.cat([class_logits(model, images).argmax(1) != labels for images, labels in eval_batches(x, y)])
+    (wrong,) = Shares(len(y)).gather(wrong)
+    return 100 * float(wrong.double().mean())
 
 
 def evaluate(model: nn.Module, x: Tensor, y: Tensor, rows: Tensor | None = None, progress: bool = True) -> dict:
     """What a run reports of its test images (uint8): the error over all, the margin over all or over some `rows`."""
     x_margin = x if rows is None else x[rows.to(x.device)]
-    summary = margins(model, unit(x_margin), progress=progress).summary()
+    summary = shared_margins(model, unit(x_margin), progress=progress).summary()
     margin = {f"margin_{name}": value for name, value in summary.items()}
     return {"error": error_rate(model, x, y), "test_images": len(x), "margin": margin.pop("margin_mean"), **margin}

@@ -13,6 +13,7 @@ from torch import nn
 from ammlib.checkpoint import load_weights, save_weights, weights_digest
 from ammlib.data import load_data, subset
 from ammlib.device import best_device
+from ammlib.distributed import from_main, is_main, main_first
 from ammlib.evaluate import evaluate
 from ammlib.files import home, write_atomically
 from ammlib.recipes import Recipe, reference_of
@@ -91,18 +92,19 @@ def store_run(run: Run) -> Path:
 
 def run_or_load(recipe: Recipe, seed: int, *, force: bool = False, progress: bool = True) -> Run:
     """The stored run of this recipe and seed; otherwise (or with `force`) train, evaluate and store it."""
-    stored = None if force else load_run(recipe, seed)
+    stored = None if force else from_main(lambda: load_run(recipe, seed))
     return stored or execute(recipe, seed, force=force, progress=progress)
 
 
 def execute(recipe: Recipe, seed: int, *, force: bool = False, progress: bool = True) -> Run:
     """Train by the recipe, going on from a checkpoint unless `force`; then evaluate and store run and weights."""
     checkpoint = checkpoint_path(recipe, seed)
-    if force:
+    if force and is_main():
         checkpoint.unlink(missing_ok=True)
-    device, data = best_device(), prepare_data(recipe)
+    with main_first():
+        device, data = best_device(), prepare_data(recipe)
     rows = None if recipe.margin_size is None else subset(len(data.x_test), recipe.margin_size, recipe.data_seed)
-    start = reference_weights(recipe, seed, progress) if recipe.start == "reference" else None
+    start = trained_weights(reference_of(recipe), seed, progress) if recipe.start == "reference" else None
     training = train(recipe, seed, weights=start, data=data, checkpoint=checkpoint, device=device, progress=progress)
     metrics = evaluate(training.model, data.x_test.to(device), data.y_test.to(device), rows, progress)
     weights = training.model.state_dict()
@@ -117,26 +119,25 @@ def execute(recipe: Recipe, seed: int, *, force: bool = False, progress: bool = 
         device=device.type,
         seconds=round(training.seconds, 1),
     )
-    save_weights(weights_path(recipe, seed), weights)
-    store_run(run)
-    checkpoint.unlink(missing_ok=True)
+    if is_main():
+        save_weights(weights_path(recipe, seed), weights)
+        store_run(run)
+        checkpoint.unlink(missing_ok=True)
     return run
 
 
-def reference_weights(recipe: Recipe, seed: int, progress: bool = True) -> dict[str, torch.Tensor]:
-    """The weights of the reference run that a recipe starts from, trained first if they are not there."""
-    reference = reference_of(recipe)
-    if not weights_path(reference, seed).exists():
-        execute(reference, seed, progress=progress)
-    return load_weights(weights_path(reference, seed))
+def trained_weights(recipe: Recipe, seed: int, progress: bool = True) -> dict[str, torch.Tensor]:
+    """The trained weights of a run, trained now if they are not at hand."""
+    if not from_main(lambda: weights_path(recipe, seed).exists()):
+        execute(recipe, seed, progress=progress)
+    return from_main(lambda: load_weights(weights_path(recipe, seed)))
 
 
 def trained_model(recipe: Recipe, seed: int, progress: bool = True) -> nn.Module:
     """The trained model of a run, trained now if its weights are not at hand."""
-    if not weights_path(recipe, seed).exists():
-        execute(recipe, seed, progress=progress)
+    weights = trained_weights(recipe, seed, progress)
     model = new_model(recipe, seed, load_data(recipe.dataset).num_classes)
-    model.load_state_dict(load_weights(weights_path(recipe, seed)))
+    model.load_state_dict(weights)
     return model.to(best_device()).eval()
 
 

@@ -17,12 +17,17 @@ from ammlib.checkpoint import load_checkpoint, save_checkpoint
 from ammlib.classifier import as_classes, choose
 from ammlib.data import Batches, Dataset, load_data, noisy_labels, subset, unit, validation_split
 from ammlib.device import best_device, random_state_kept
-from ammlib.evaluate import error_rate, margins
+from ammlib.distributed import Shares, anywhere, from_main, is_main, total, world, wrapped
+from ammlib.evaluate import error_rate, shared_margins
 from ammlib.interrupt import stop_between_steps
 from ammlib.models import make_model
 from ammlib.recipes import Recipe, stands_for
 
 REGULARISERS: dict[str, Callable[..., AMM]] = {"amm": AMM, "elsayed": Elsayed}
+LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {  # of logits and labels, which may be none; all have a graph
+    "cross_entropy": lambda f, y: F.cross_entropy(f, y, reduction="mean" if len(y) else "sum"),
+    "none": lambda f, y: f[:0].sum(),
+}
 CHECKPOINT_SECONDS = 120.0
 PROGRESS = ("epoch", "step", "sums", "history", "seconds")  # of a training, beside its tensors
 ENTRIES = 100  # a history has at most twice as many: longer trainings evaluate every few epochs only
@@ -92,6 +97,7 @@ class Training:
         self.parameters = trained_parameters(self.model, recipe.freeze_bn)
         self.optimizer = torch.optim.SGD(self.parameters, recipe.lr, recipe.momentum, weight_decay=recipe.weight_decay)
         self.regulariser = make_regulariser(recipe)
+        self.wrapped = wrapped(self.model)
         self.epoch, self.step = 0, 0
         self.sums: dict[str, float] = {}  # over the steps since the last entry of the history
         self.history: list[dict[str, Any]] = []
@@ -104,7 +110,8 @@ class Training:
 
     def restore(self) -> None:
         """Go on from the checkpoint, if there is one."""
-        state = load_checkpoint(self.checkpoint, self.identity, self.device) if self.checkpoint else None
+        path = self.checkpoint
+        state = from_main(lambda: load_checkpoint(path, self.identity, torch.device("cpu"))) if path else None
         if state is not None:
             self.model.load_state_dict(state["model"])
             self.optimizer.load_state_dict(state["optimizer"])
@@ -113,7 +120,7 @@ class Training:
 
     def save(self) -> None:
         """Store everything that the next step depends on."""
-        if self.checkpoint is None:
+        if self.checkpoint is None or not is_main():
             return
         state = {name: getattr(self, name) for name in PROGRESS}
         state |= {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
@@ -121,8 +128,9 @@ class Training:
 
     def run(self, progress: bool = True) -> None:
         """Train to the end; Ctrl-C ends after the present step, with a checkpoint to go on from."""
-        total, done = self.recipe.epochs * len(self.batches), self.epoch * len(self.batches) + self.step
-        bar = tqdm(total=total, initial=done, desc=self.recipe.key, unit="step", disable=not progress)
+        steps, done = self.recipe.epochs * len(self.batches), self.epoch * len(self.batches) + self.step
+        shown = progress and is_main()
+        bar = tqdm(total=steps, initial=done, desc=self.recipe.key, unit="step", disable=not shown)
         with bar, stop_between_steps() as stopping:
             while self.epoch < self.recipe.epochs:
                 saved = time.monotonic()
@@ -132,21 +140,22 @@ class Training:
                     self.seconds += time.monotonic() - started
                     bar.update()
                     self.show(bar)
-                    if stopping() or time.monotonic() - saved > CHECKPOINT_SECONDS:
+                    stop = anywhere(stopping())  # all processes at the same step, or they would wait for each other
+                    if stop or time.monotonic() - saved > CHECKPOINT_SECONDS:
                         self.save()
                         saved = time.monotonic()
-                    if stopping():
+                    if stop:
                         raise KeyboardInterrupt
                 self.end_epoch()
-            if stopping():  # asked for during the last evaluation
+            if anywhere(stopping()):  # asked for during the last evaluation
                 raise KeyboardInterrupt
 
     def take_step(self, x: Tensor, y: Tensor) -> None:
         """One step of SGD on the loss and the regulariser (eq. 7)."""
         set_mode(self.model, self.recipe.freeze_bn)
-        logits = self.model(x)
+        logits, shares = self.wrapped(x), Shares(len(x))
         self.require_finite(logits, self.epoch + 1, self.step + 1)  # before the regulariser, which knows no steps
-        loss = F.cross_entropy(logits, y) if self.recipe.loss == "cross_entropy" else logits.new_zeros(())
+        loss = LOSSES[self.recipe.loss](logits, y) * shares.weight
         term = None
         if self.regulariser is not None:
             term = self.regulariser(self.model, x, y, logits=logits)
@@ -156,10 +165,12 @@ class Training:
             group["lr"] = learning_rate(self.recipe, self.epoch)
         self.optimizer.zero_grad()
         objective.backward()
+        if self.recipe.loss == "none" and not self.regulariser.last.kept:
+            self.optimizer.zero_grad()  # there is no gradient, so momentum does not go on either
         nn.utils.clip_grad_norm_(self.parameters, self.recipe.clip_grad)
         self.optimizer.step()
         self.step += 1
-        self.count(x, y, logits, loss, term)
+        self.count(shares.total, y, logits, loss, term)
 
     def require_finite(self, values: Tensor, epoch: int, step: int) -> None:
         if values.isfinite().all():
@@ -169,13 +180,14 @@ class Training:
         where = f"epoch {epoch}, step {step}"
         raise TrainingError(f"{self.recipe.key}, seed {self.seed}: the loss is not finite at {where}{hint}")
 
-    def count(self, x: Tensor, y: Tensor, logits: Tensor, loss: Tensor, term: Tensor | None) -> None:
+    def count(self, samples: int, y: Tensor, logits: Tensor, loss: Tensor, term: Tensor | None) -> None:
         """Add what the step did to the sums for the history."""
         wrong = int((as_classes(logits.detach()).argmax(1) != y).sum())
-        sums = {"steps": 1, "samples": len(x), "loss": float(loss.detach()) * len(x), "wrong": wrong}
-        if term is not None and self.regulariser is not None:
+        wrong, loss, reg = total(wrong, float(loss.detach()), 0.0 if term is None else float(term.detach()))
+        sums = {"steps": 1, "samples": samples, "loss": loss / world() * samples, "wrong": int(wrong)}
+        if self.regulariser is not None:
             last = self.regulariser.last
-            sums |= {"regulariser": float(term.detach()) * len(x), "kept": last.kept}
+            sums |= {"regulariser": reg / world() * samples, "kept": last.kept}
             if not math.isnan(last.margin):
                 sums |= {"margin": last.margin, "steps_with_margin": 1}
         for name, value in sums.items():
@@ -213,7 +225,7 @@ class Training:
                 "kept": self.mean("kept", per="steps"),
                 "kept_margin": self.mean("margin", per="steps_with_margin"),
                 "test_error": error_rate(self.model, self.x_test, self.y_test),
-                "test_margin": float(margins(self.model, images, progress=False).norm.mean()),
+                "test_margin": float(shared_margins(self.model, images, progress=False).norm.mean()),
             }
         )
         self.sums = {}

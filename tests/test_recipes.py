@@ -391,6 +391,7 @@ RUNS = {  # study: runs at full scale, at short scale
     "grid_cifar10": (9, 9),
     "grid_svhn": (9, 9),
     "smoke": (7 * 2, 7 * 2),
+    "digits": (4, 4),
 }
 
 

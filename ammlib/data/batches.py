@@ -13,6 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ammlib.distributed import shard
+
 
 def _generator(*key: str | int) -> torch.Generator:
     """A CPU generator that depends on the key alone; a word in the key keeps equal seeds of two uses apart."""
@@ -63,7 +65,8 @@ class Batches:
     """Training batches (x float32 in [0, 1], y), shuffled and augmented as a function of (seed, epoch, step).
 
     `crop` takes a random crop of the original size out of the enlarged image, `flip` mirrors half of the images; both
-    are drawn anew for each image in each epoch. The last batch of an epoch may be smaller.
+    are drawn anew for each image in each epoch. The last batch of an epoch may be smaller. Of several processes each
+    gets its share of the same batch.
     """
 
     def __init__(
@@ -87,7 +90,7 @@ class Batches:
         """The batches of one epoch, from step `start` on."""
         if not 0 <= start <= len(self):
             raise ValueError(f"start must be in 0 ... {len(self)}, the steps of an epoch, got {start}")
-        draws = [draw.split(self.batch_size) for draw in self._draw(epoch)]
+        draws = [map(shard, draw.split(self.batch_size)) for draw in self._draw(epoch)]
         for index, down, right, mirror in islice(zip(*draws, strict=True), start, None):
             x = self.windows[index, :, down, right]  # (B, C, H, W)
             if self.flip:
