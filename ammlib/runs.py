@@ -15,7 +15,9 @@ from ammlib.data import load_data, subset
 from ammlib.device import best_device
 from ammlib.evaluate import evaluate
 from ammlib.files import home, write_atomically
-from ammlib.recipes import Recipe, reference_of
+from ammlib.models import margin_std
+from ammlib.pretrained import pretrained
+from ammlib.recipes import Recipe, reference_of, stands_for
 from ammlib.train import new_model, prepare_data, train
 
 
@@ -102,9 +104,10 @@ def execute(recipe: Recipe, seed: int, *, force: bool = False, progress: bool = 
         checkpoint.unlink(missing_ok=True)
     device, data = best_device(), prepare_data(recipe)
     rows = None if recipe.margin_size is None else subset(len(data.x_test), recipe.margin_size, recipe.data_seed)
-    start = reference_weights(recipe, seed, progress) if recipe.start == "reference" else None
+    start = starting_weights(recipe, seed, data.num_classes, progress)
     training = train(recipe, seed, weights=start, data=data, checkpoint=checkpoint, device=device, progress=progress)
-    metrics = evaluate(training.model, data.x_test.to(device), data.y_test.to(device), rows, progress)
+    std = margin_std(stands_for(recipe.dataset, recipe.family))
+    metrics = evaluate(training.model, data.x_test.to(device), data.y_test.to(device), rows, progress, std)
     weights = training.model.state_dict()
     run = Run(
         recipe=recipe,
@@ -123,9 +126,15 @@ def execute(recipe: Recipe, seed: int, *, force: bool = False, progress: bool = 
     return run
 
 
-def reference_weights(recipe: Recipe, seed: int, progress: bool = True) -> dict[str, torch.Tensor]:
-    """The weights of the reference run that a recipe starts from, trained first if they are not there."""
-    reference = reference_of(recipe)
+def starting_weights(
+    recipe: Recipe, seed: int, num_classes: int, progress: bool = True
+) -> dict[str, torch.Tensor] | None:
+    """The weights that a recipe starts from: none, the community's, or the reference run's, trained if not there."""
+    reference = reference_of(recipe) if recipe.start == "reference" else recipe
+    if reference.start == "pretrained":  # not trained, so it need not be evaluated first
+        return pretrained(recipe.arch, num_classes)
+    if recipe.start == "scratch":
+        return None
     if not weights_path(reference, seed).exists():
         execute(reference, seed, progress=progress)
     return load_weights(weights_path(reference, seed))
