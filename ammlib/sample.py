@@ -81,8 +81,8 @@ def load_sample(arch: str) -> Sample | None:
 def measure(arch: str, count: int) -> Sample:
     """Predictions of all images and margins of `count`; goes on from what is stored of the same net."""
     images = image_folder(data_root() / FOLDER, train=False)
-    device, weights = best_device(), pretrained(arch)
-    model = make_model("imagenet", arch)
+    device, weights = best_device(), pretrained(arch, len(images.classes))
+    model = make_model("imagenet", arch, len(images.classes))
     model.load_state_dict(weights)
     model = model.to(device, memory_format=torch.channels_last).eval()  # a quarter faster on a CPU
     sample = Sample(arch, weights_digest(weights), versions(), device.type, images.targets)
@@ -129,10 +129,8 @@ def fine_tune(arch: str, images: int = 16, batch: int = 8) -> dict[str, Any]:
     for x, y in crops:
         training.sums = {}
         training.take_step(x, y)
-        names = ("loss", "regulariser", "kept", "margin")  # the margin of the kept that are correct
-        steps.append(
-            {name: training.mean(name, "steps" if name in ("kept", "margin") else "samples") for name in names}
-        )
+        per = {"loss": "samples", "regulariser": "samples", "kept": "steps", "margin": "steps"}
+        steps.append({name: training.mean(name, over) for name, over in per.items()})
     after = batch_margins(training.model, crops)
     about = {"versions": versions(), "device": training.device.type, "seconds": round(time.monotonic() - started)}
     values = {"recipe": recipe.to_dict(), "seed": 0, **about, "steps": steps, "before": before, "after": after}
@@ -141,8 +139,8 @@ def fine_tune(arch: str, images: int = 16, batch: int = 8) -> dict[str, Any]:
 
 
 def batch_margins(model: nn.Module, parts: Sequence[tuple[Tensor, Tensor]]) -> list[float]:
-    found = [deepfool(model, x) for x, _ in parts]
-    return torch.cat([in_units_of(margin_std("imagenet"), result.delta) for result in found]).tolist()
+    std = margin_std("imagenet")
+    return [round(norm, 5) for x, _ in parts for norm in in_units_of(std, deepfool(model, x).delta).tolist()]
 
 
 def versions() -> dict[str, str]:
