@@ -8,7 +8,8 @@ import torch
 from matplotlib.figure import Figure
 
 from ammlib.evaluate import Margins
-from ammlib.plots import COLOURS, finish, margin_histogram
+from ammlib.plots import COLOURS, margin_histogram
+from ammlib.plots.style import finish
 from ammlib.sample import Sample
 from ammlib.tables import aligned, published
 
@@ -59,7 +60,7 @@ def sample_figure(arch: str, sample: Sample | None, tuning: dict[str, Any] | Non
     """Left: margins of the pretrained net, with its mean and the paper's; right: those of images that it trained on."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(7.2, 3.0), width_ratios=(3, 2))
     if sample is None:
-        finish(left, (), "not measured")
+        finish(left, ())
     else:
         norm, found = torch.tensor(sample.std), torch.tensor(sample.success)
         margin_histogram(left, {"reference": Margins(norm, found, torch.tensor(sample.steps), None)}, "std units")
@@ -69,13 +70,11 @@ def sample_figure(arch: str, sample: Sample | None, tuning: dict[str, Any] | Non
             left.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
         left.set_ylabel("images of the sample")
     if tuning is None:
-        finish(right, (), "not measured")
+        finish(right, ())
     else:
         end = 1.05 * max(*tuning["before"], *tuning["after"])
         right.plot([0, end], [0, end], color="0.6", linewidth=1)
         right.plot(tuning["before"], tuning["after"], "o", color=COLOURS["amm"])
-        steps = len(tuning["steps"])
-        right.set(
-            xlabel="margin before (std units)", ylabel=f"after {steps} steps of AMM", xlim=(0, end), ylim=(0, end)
-        )
+        right.set(xlabel="margin before (std units)", ylabel=f"after {len(tuning['steps'])} steps of AMM")
+        right.set(xlim=(0, end), ylim=(0, end))
     return figure
