@@ -90,7 +90,7 @@ def parse_setting(text: str) -> tuple[str, Any]:
 
 
 def add_recipe(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--dataset", default="mnist", help="mnist, cifar10, cifar100, svhn, imagenet, digits or your own")
+    command.add_argument("--dataset", default="mnist", help="mnist, cifar10, cifar100, svhn, imagenet, ... or your own")
     command.add_argument("--arch", default="mlp", help="mlp, lenet, ... (an unknown one lists the choices)")
     command.add_argument("--method", default="amm", help="reference, amm, min_inv, elsayed, ... (likewise)")
     command.add_argument("--seed", type=int, default=0, help="of initial weights and batches (default 0)")

@@ -58,7 +58,7 @@ class Reader(Samples):
 
         seed = _generator("image", self.key, row).initial_seed()
         with torch.random.fork_rng([]):
-            torch.manual_seed(seed)
+            torch.default_generator.manual_seed(seed)  # the CPU only, which the transforms draw from
             image = torchvision.datasets.folder.pil_loader(self.paths[row])
             for transform in augmentation(train=self.key is not None):
                 image = transform(image)
