@@ -15,8 +15,10 @@ from ammlib import margins, pretrained, sample
 from ammlib.data import DataError, FolderBatches, ImageFiles, folders, image_folder, load_data, make_batches
 from ammlib.evaluate import evaluate
 from ammlib.models import caffe, make_model, margin_std
-from ammlib.recipes import make_recipe
+from ammlib.notebook import stored_runs
+from ammlib.recipes import make_recipe, study
 from ammlib.runs import execute, load_run, run_or_load, trained_model
+from ammlib.sample_report import fine_tuning_table, sample_figure, sample_table
 from ammlib.train import Training, prepare_data
 
 CLASSES = ("n01", "n02", "n03")
@@ -296,6 +298,28 @@ def test_fine_tuning_on_the_sample_is_stored_with_its_recipe(root, weights, monk
     assert all(np.isfinite(step["loss"]) for step in found["steps"])
     assert sample.stored("fine_tuning", "resnet18") == found and found["recipe"]["regulariser"]["num_rivals"] == 10
     assert sample.stored("fine_tuning", "resnet50") is None
+
+
+def test_the_report_shows_ours_beside_the_paper_or_how_to_measure():
+    net = {"arch": "resnet50_caffe", "weights": "", "versions": {}, "device": "cpu", "labels": [0, 1, 2, 3]}
+    columns = {"rows": [2, 0], "pixel": [0.1, 0.3], "std": [0.44, 1.32], "steps": [2, 4], "success": [True, True]}
+    found = sample.Sample(**net, predictions=[0, 1, 3, 3], **columns)
+    lines = {" ".join(line.split()) for line in sample_table(found.arch, found).splitlines()}
+    assert {"top-1 error (%) 4 25.0 23.85", "margin, mean (std units) 2 0.88 0.82"} <= lines
+    assert {"margin, mean of the correct (std units) 1 1.32", "margin, mean (pixel units) 2 0.200"} <= lines
+    step = {"loss": 1.5, "regulariser": 0.25, "kept": 2.0, "margin": None}
+    tuning = {"steps": [step], "before": [0.5, 1.0], "after": [0.75, 0.9]}
+    text = fine_tuning_table(found.arch, tuning)
+    assert "mean margin 0.750 → 0.825 (std units), larger for 1 of 2 images" in text
+    for arguments in ((found, tuning), (None, None)):
+        assert len(sample_figure(found.arch, *arguments).axes) == 2
+    assert sample_table("senet50", None) == "not measured; python -m ammlib.sample margins --arch senet50"
+    assert "fine_tuning --arch senet50" in fine_tuning_table("senet50", None)
+
+
+def test_without_imagenet_the_error_comes_before_any_training(root):
+    with pytest.raises(DataError, match=f"no folder {root}/imagenet/train"):
+        stored_runs(study("table7", "short")[:2], train=True)
 
 
 def test_files_that_cannot_be_decoded_say_which(root):
