@@ -91,11 +91,11 @@ def parse_setting(text: str) -> tuple[str, Any]:
 
 
 def add_recipe(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--dataset", default="mnist", help="mnist, cifar10, cifar100, svhn, digits or your own")
+    command.add_argument("--dataset", default="mnist", help="mnist, cifar10, cifar100, svhn, imagenet, ... or your own")
     command.add_argument("--arch", default="mlp", help="mlp, lenet, ... (an unknown one lists the choices)")
     command.add_argument("--method", default="amm", help="reference, amm, min_inv, elsayed, ... (likewise)")
     command.add_argument("--seed", type=int, default=0, help="of initial weights and batches (default 0)")
-    command.add_argument("--family", help="for your own data: mnist, cifar or digits, whose recipes it takes")
+    command.add_argument("--family", help="for your own data: mnist, cifar, digits or imagenet, whose recipes it takes")
     command.add_argument("--set", nargs="+", default=[], metavar="name=value", help="change the recipe: epochs=3 lam=8")
     add_scale(command)
 

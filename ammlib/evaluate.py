@@ -1,7 +1,7 @@
 """Margins and errors of a trained classifier over a whole test set."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -10,9 +10,11 @@ from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
 
 from ammlib.classifier import class_logits, frozen
-from ammlib.data import eval_batches, unit
+from ammlib.data import ImageFiles, eval_batches, unit
 from ammlib.deepfool import deepfool
 from ammlib.distributed import Shares, is_main, shard
+
+Images = Tensor | ImageFiles
 
 
 @dataclass(frozen=True)
@@ -44,68 +46,98 @@ class Margins:
 
 def margins(
     model: nn.Module,
-    data: Tensor | tuple[Tensor, Tensor] | DataLoader,
+    data: Images | tuple[Tensor, Tensor] | DataLoader,
     *,
-    batch_size: int = 500,
+    batch_size: int | None = None,
     progress: bool = True,
     steps: int = 6,
     overshoot: float = 0.02,
     num_rivals: int = 10,
+    std: Sequence[float] | None = None,
 ) -> Margins:
-    """Margins of images, of (images, labels), or of all batches of a loader, computed where the model lives."""
-    if batch_size < 1:
+    """Margins of images, of (images, labels), or of all batches of a loader, computed where the model lives.
+
+    With `std`, one number a channel, norms are those of the perturbations divided by it, as ImageNet's are reported.
+    """
+    images = data if isinstance(data, Images | DataLoader) else data[0]
+    batch_size = usual_batch(images) if batch_size is None and isinstance(images, Images) else batch_size
+    if batch_size is not None and batch_size < 1:
         raise ValueError(f"batch_size must be at least 1, got {batch_size}")
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     parts: list[tuple[Tensor, ...]] = []
-    total = (
-        len(data)
-        if isinstance(data, DataLoader)
-        else math.ceil(len(data if isinstance(data, Tensor) else data[0]) / batch_size)
-    )
+    total = len(data) if isinstance(data, DataLoader) else math.ceil(len(images) / batch_size)
     for x, y in tqdm(batches(data, batch_size), "margins", total, unit="batch", disable=not progress, leave=False):
         result = deepfool(model, x.to(device), steps=steps, overshoot=overshoot, num_rivals=num_rivals)
+        norm = result.norm if std is None else in_units_of(std, result.delta)
         labelled = () if y is None else (result.prediction == y.to(device),)
-        parts.append(tuple(t.cpu() for t in (result.norm, result.success, result.steps, *labelled)))
+        parts.append(tuple(t.cpu() for t in (norm, result.success, result.steps, *labelled)))
     if not parts:
         raise ValueError("there are no samples")
     columns = [torch.cat(column) for column in zip(*parts, strict=True)]
     return Margins(*columns[:3], correct=columns[3] if len(columns) == 4 else None)
 
 
+def in_units_of(std: Sequence[float], delta: Tensor) -> Tensor:
+    """Norms (B,) of perturbations (B, C, ...) whose channels are divided by `std`."""
+    return (delta.transpose(1, -1) / delta.new_tensor(std)).flatten(1).norm(dim=1)
+
+
 def batches(
-    data: Tensor | tuple[Tensor, Tensor] | DataLoader, batch_size: int
+    data: Images | tuple[Tensor, Tensor] | DataLoader, batch_size: int | None
 ) -> Iterator[tuple[Tensor, Tensor | None]]:
     """(x, y) pairs of any of the accepted forms of data; y is None where there are no labels."""
     if not isinstance(data, DataLoader):
-        tensors = (data,) if isinstance(data, Tensor) else tuple(data)
-        if len({len(t) for t in tensors}) > 1:
-            raise ValueError(f"as many labels as images are needed, got {[len(t) for t in tensors]}")
-        data = zip(*(t.split(batch_size) for t in tensors), strict=True)
+        columns = (data,) if isinstance(data, Images) else tuple(data)
+        if len({len(column) for column in columns}) > 1:
+            raise ValueError(f"as many labels as images are needed, got {[len(column) for column in columns]}")
+        parts = (column.split(batch_size) for column in columns)
+        files = isinstance(columns[0], ImageFiles)  # which give uint8
+        data = ((unit(x) if files else x, *y) for x, *y in zip(*parts, strict=True))
     for batch in data:
         x, y = (batch, None) if isinstance(batch, Tensor) else (*batch, None)[:2]
         yield x, y
 
 
-def shared_margins(model: nn.Module, *data: Tensor, progress: bool = True, steps: int = 6) -> Margins:
+def shared_margins(
+    model: nn.Module,
+    *data: Images,
+    progress: bool = True,
+    steps: int = 6,
+    std: Sequence[float] | None = None,
+) -> Margins:
     """Margins of images, perhaps with labels, that all processes have; each computes its share."""
-    own = margins(model, tuple(map(shard, data)), progress=progress and is_main(), steps=steps)
+    own = margins(model, tuple(map(shard, data)), progress=progress and is_main(), steps=steps, std=std)
     labelled = () if own.correct is None else (own.correct,)
     columns = Shares(len(own.norm)).gather(own.norm, own.success, own.steps, *labelled)
     return Margins(*columns[:3], correct=columns[3] if labelled else None)
 
 
-def error_rate(model: nn.Module, x: Tensor, y: Tensor) -> float:
+def usual_batch(x: Images) -> int:
+    """As many images as fit into a few GB of memory with the gradients of a net: 500 small ones, 33 of 224 x 224."""
+    return max(1, min(500, 5_000_000 // math.prod(x.shape[1:])))
+
+
+def error_rate(model: nn.Module, x: Images, y: Tensor) -> float:
     """Test error in % on uint8 images; of several processes each looks at its share."""
     x, y = shard(x), shard(y)
     with torch.no_grad(), frozen(model, x):
-        wrong = torch.cat([class_logits(model, images).argmax(1) != labels for images, labels in eval_batches(x, y)])
+        parts = eval_batches(x, y, usual_batch(x))
+        wrong = torch.cat([class_logits(model, images).argmax(1) != labels for images, labels in parts])
     (wrong,) = Shares(len(y)).gather(wrong)
     return 100 * float(wrong.double().mean())
 
 
-def evaluate(model: nn.Module, x: Tensor, y: Tensor, rows: Tensor | None = None, progress: bool = True) -> dict:
+def evaluate(
+    model: nn.Module,
+    x: Images,
+    y: Tensor,
+    rows: Tensor | None = None,
+    progress: bool = True,
+    std: Sequence[float] | None = None,
+) -> dict:
     """What a run reports of its test images (uint8): the error over all, the margin over all or over some `rows`."""
     x_margin = x if rows is None else x[rows.to(x.device)]
-    summary = shared_margins(model, unit(x_margin), progress=progress).summary()
+    images = x_margin if isinstance(x_margin, ImageFiles) else unit(x_margin)
+    summary = shared_margins(model, images, progress=progress, std=std).summary()
     margin = {f"margin_{name}": value for name, value in summary.items()}
     return {"error": error_rate(model, x, y), "test_images": len(x), "margin": margin.pop("margin_mean"), **margin}

@@ -206,7 +206,7 @@ def _plan(like: str, method: str) -> dict:
 def make_recipe(
     dataset: str, arch: str, method: str, scale: str = "auto", family: str | None = None, **overrides: Any
 ) -> Recipe:
-    """The recipe of a method on a data set; `family` (mnist, cifar, digits) is for a user's own data."""
+    """The recipe of a method on a data set; `family` (mnist, cifar, digits, imagenet) is for a user's own data."""
     like, method = stands_for(dataset, family), ALIASES.get(method, method)
     row, plan = choose(f"arch for {dataset}", arch, SCHEDULES[like]), _plan(like, method)
     scale, family = _scale(like, scale), DATASETS[like]["family"]

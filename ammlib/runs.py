@@ -16,7 +16,9 @@ from ammlib.device import best_device
 from ammlib.distributed import from_main, is_main, main_first
 from ammlib.evaluate import evaluate
 from ammlib.files import home, write_atomically
-from ammlib.recipes import Recipe, reference_of
+from ammlib.models import margin_std
+from ammlib.pretrained import pretrained
+from ammlib.recipes import Recipe, reference_of, stands_for
 from ammlib.train import new_model, prepare_data, train
 
 
@@ -104,9 +106,10 @@ def execute(recipe: Recipe, seed: int, *, force: bool = False, progress: bool = 
     with main_first():
         device, data = best_device(), prepare_data(recipe)
     rows = None if recipe.margin_size is None else subset(len(data.x_test), recipe.margin_size, recipe.data_seed)
-    start = trained_weights(reference_of(recipe), seed, progress) if recipe.start == "reference" else None
+    start = starting_weights(recipe, seed, data.num_classes, progress)
     training = train(recipe, seed, weights=start, data=data, checkpoint=checkpoint, device=device, progress=progress)
-    metrics = evaluate(training.model, data.x_test.to(device), data.y_test.to(device), rows, progress)
+    std = margin_std(stands_for(recipe.dataset, recipe.family))
+    metrics = evaluate(training.model, data.x_test.to(device), data.y_test.to(device), rows, progress, std)
     weights = training.model.state_dict()
     run = Run(
         recipe=recipe,
@@ -124,6 +127,18 @@ def execute(recipe: Recipe, seed: int, *, force: bool = False, progress: bool = 
         store_run(run)
         checkpoint.unlink(missing_ok=True)
     return run
+
+
+def starting_weights(
+    recipe: Recipe, seed: int, num_classes: int, progress: bool = True
+) -> dict[str, torch.Tensor] | None:
+    """The weights that a recipe starts from: none, the community's, or those of its reference."""
+    if recipe.start == "scratch":
+        return None
+    reference = reference_of(recipe) if recipe.start == "reference" else recipe
+    if reference.start == "pretrained":  # not trained, so it need not be evaluated first
+        return from_main(lambda: pretrained(recipe.arch, num_classes))
+    return trained_weights(reference, seed, progress)
 
 
 def trained_weights(recipe: Recipe, seed: int, progress: bool = True) -> dict[str, torch.Tensor]:

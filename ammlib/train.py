@@ -15,12 +15,12 @@ from ammlib.amm import AMM
 from ammlib.baselines import Elsayed
 from ammlib.checkpoint import load_checkpoint, save_checkpoint
 from ammlib.classifier import as_classes, choose
-from ammlib.data import Batches, Dataset, load_data, noisy_labels, subset, unit, validation_split
+from ammlib.data import Dataset, load_data, make_batches, noisy_labels, subset, unit, validation_split
 from ammlib.device import best_device, random_state_kept
 from ammlib.distributed import Shares, anywhere, from_main, is_main, total, world, wrapped
 from ammlib.evaluate import error_rate, shared_margins
 from ammlib.interrupt import stop_between_steps
-from ammlib.models import make_model
+from ammlib.models import make_model, margin_std
 from ammlib.recipes import Recipe, stands_for
 
 REGULARISERS: dict[str, Callable[..., AMM]] = {"amm": AMM, "elsayed": Elsayed}
@@ -90,7 +90,7 @@ class Training:
         x, y, self.x_test, self.y_test = (
             tensor.to(self.device) for tensor in (data.x_train, data.y_train, data.x_test, data.y_test)
         )
-        self.batches = Batches(x, y, recipe.batch, seed, crop=recipe.crop, flip=recipe.flip)
+        self.batches = make_batches(x, y, recipe.batch, seed, crop=recipe.crop, flip=recipe.flip)
         self.model = new_model(recipe, seed, data.num_classes).to(self.device)
         if weights is not None:
             self.model.load_state_dict(weights)
@@ -215,6 +215,7 @@ class Training:
         images = unit(self.x_test[:watched])
         with torch.no_grad():
             self.require_finite(self.model(images), self.epoch, len(self.batches))
+        std = margin_std(stands_for(self.recipe.dataset, self.recipe.family))
         self.history.append(
             {
                 "epoch": self.epoch,
@@ -225,7 +226,7 @@ class Training:
                 "kept": self.mean("kept", per="steps"),
                 "kept_margin": self.mean("margin", per="steps_with_margin"),
                 "test_error": error_rate(self.model, self.x_test, self.y_test),
-                "test_margin": float(shared_margins(self.model, images, progress=False).norm.mean()),
+                "test_margin": float(shared_margins(self.model, images, progress=False, std=std).norm.mean()),
             }
         )
         self.sums = {}

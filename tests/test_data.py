@@ -232,7 +232,9 @@ def test_a_users_own_file(tmp_path, shape, expected, family):
 
 def test_unknown_name_lists_the_choices(tmp_path):
     np.savez(tmp_path / "mine.npz", **make_arrays())
-    with pytest.raises(ValueError, match="'minst'.*mnist, cifar10, cifar100, svhn, digits, digits32, toy, mine;"):
+    with pytest.raises(
+        ValueError, match="'minst'.*mnist, cifar10, cifar100, svhn, digits, digits32, toy, imagenet, mine;"
+    ):
         load_data("minst", tmp_path)
     with pytest.raises(ValueError, match="unknown data set"):
         load_data("../mine", tmp_path / "sub")

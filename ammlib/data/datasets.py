@@ -1,4 +1,4 @@
-"""Data sets by name, as uint8 tensors (the toy points: float32); ImageNet as a folder of files."""
+"""Data sets by name, as uint8 tensors (the toy points: float32); ImageNet and its like as folders of files."""
 
 import os
 import zipfile
@@ -12,10 +12,18 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ammlib.data.batches import unit, validation_split
+from ammlib.data.folders import LAYOUT as FOLDER_LAYOUT
+from ammlib.data.folders import ImageFiles, image_folder
 from ammlib.data.sources import KEYS, LAYOUT, Arrays, DataError, fetch, torchvision_split, verify
 from ammlib.files import home
 
-FAMILIES = {(1, 28, 28): "mnist", (3, 32, 32): "cifar", (1, 8, 8): "digits", (2, 1, 1): "toy"}
+FAMILIES = {
+    (1, 28, 28): "mnist",
+    (3, 32, 32): "cifar",
+    (1, 8, 8): "digits",
+    (2, 1, 1): "toy",
+    (3, 224, 224): "imagenet",
+}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -59,14 +67,36 @@ def data_root() -> Path:
 def load_data(name: str, root: str | os.PathLike | None = None) -> Dataset:
     """A data set by its name, or the user's own `<root>/<name>.npz`; fetched on first use, checked on every one."""
     root = data_root() if root is None else Path(root)
+    if (folder := _folder(name, root)) is not None:
+        return _files(name, folder)
     own = {path.stem for path in root.glob("*.npz")}
     if name not in DATASETS and name not in own:
-        choices = ", ".join([*DATASETS, *sorted(own - set(DATASETS))])
-        raise ValueError(f"unknown data set {name!r}; choices: {choices}; or put your own at {root / str(name)}.npz")
+        choices = ", ".join([*DATASETS, "imagenet", *sorted(own - set(DATASETS))])
+        own_path = f"{root / str(name)}.npz, or as {FOLDER_LAYOUT} in {root / str(name)}"
+        raise ValueError(f"unknown data set {name!r}; choices: {choices}; or put your own at {own_path}")
     arrays = DATASETS.get(name, _stored)(name, root)
     x_train, x_test = (torch.from_numpy(_channels(arrays[key])).permute(0, 3, 1, 2) for key in ("x_train", "x_test"))
     y_train, y_test = (torch.from_numpy(arrays[key].astype(np.int64)) for key in ("y_train", "y_test"))
     return Dataset(name, x_train.contiguous(), y_train, x_test.contiguous(), y_test, int(y_train.max()) + 1)
+
+
+def _folder(name: str, root: Path) -> Path | None:
+    """Where the image files of a data set are, if it has files: ImageNet's at `$AMMLIB_IMAGENET` or in the root."""
+    path = root / str(name)
+    if name == "imagenet":
+        return Path(os.environ.get("AMMLIB_IMAGENET") or path).expanduser()
+    return path if (path / "val").is_dir() and name not in DATASETS else None
+
+
+def _files(name: str, folder: Path) -> Dataset:
+    """A folder of image files; they are read while they are needed."""
+    train, test = (image_folder(folder, train) for train in (True, False))
+    if train.classes != test.classes:
+        few = ", ".join(sorted(set(train.classes) ^ set(test.classes))[:5])
+        raise DataError(f"train/ and val/ in {folder} must have the same classes; only in one of them: {few}")
+    x_train, x_test = (ImageFiles([path for path, _ in split.samples]) for split in (train, test))
+    y_train, y_test = (torch.tensor(split.targets) for split in (train, test))
+    return Dataset(name, x_train, y_train, x_test, y_test, len(train.classes))
 
 
 def _channels(x: np.ndarray) -> np.ndarray:
@@ -175,20 +205,3 @@ DATASETS: dict[str, Callable[[str, Path], Arrays]] = {
     "digits32": _digits32,
     "toy": _toy,
 }
-
-
-def image_folder(path: str | os.PathLike, train: bool):
-    """ImageNet's `train` or `val` folder (`<wnid>/*.JPEG`) as torchvision's ImageFolder: 3 x 224 x 224 in [0, 1].
-
-    Training crops are 8 to 100 % of the area with aspect 3/4 to 4/3, mirrored half of the time; test images are the
-    centre crop after the short side is resized to 256. Normalisation is the model's first layer.
-    """
-    from ammlib.vision import torchvision
-
-    folder = Path(path) / ("train" if train else "val")
-    if not folder.is_dir():
-        raise DataError(f"no folder {folder}; ImageNet needs train/<wnid>/*.JPEG and val/<wnid>/*.JPEG in {path}")
-    t = torchvision.transforms
-    crop = [t.RandomResizedCrop(224, scale=(0.08, 1.0), ratio=(3 / 4, 4 / 3)), t.RandomHorizontalFlip()]
-    centre = [t.Resize(256), t.CenterCrop(224)]
-    return torchvision.datasets.ImageFolder(folder, t.Compose([*(crop if train else centre), t.ToTensor()]))

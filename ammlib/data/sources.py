@@ -16,8 +16,8 @@ import sys
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Callable
-from contextlib import redirect_stderr
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr
 from functools import partial
 from pathlib import Path
 
@@ -97,12 +97,19 @@ def torchvision_files(name: str, root: Path, download: bool = False) -> Arrays:
 
 def torchvision_download(name: str, root: Path) -> Arrays:
     """Torchvision's download, into a folder that is gone afterwards: an interrupted one leaves nothing."""
+    with passing_folder(name, root) as folder:
+        return torchvision_files(name, folder, download=True)
+
+
+@contextmanager
+def passing_folder(name: str, root: Path) -> Iterator[Path]:
+    """A folder to download into that is gone afterwards; hosts out of reach fail soon, and nothing is printed."""
     bars = sys.stderr if sys.stderr.isatty() else io.StringIO()  # a notebook would keep its progress bars as output
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(CONNECT_SECONDS)
     try:
         with tempfile.TemporaryDirectory(dir=root, prefix=f".{name}-") as folder, redirect_stderr(bars):
-            return torchvision_files(name, Path(folder), download=True)
+            yield Path(folder)
     finally:
         socket.setdefaulttimeout(before)
 

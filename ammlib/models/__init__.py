@@ -22,6 +22,7 @@ MODELS = {
     "imagenet": {
         "resnet18": partial(imagenet.resnet, 18),
         "resnet50": partial(imagenet.resnet, 50),
+        "resnet50_caffe": imagenet.resnet50_caffe,
         "senet50": imagenet.senet50,
     },
     "digits": {"mlp": partial(mnist.mlp, pixels=64, width=200)},
@@ -40,6 +41,11 @@ DATASETS = {
     "digits32": ("cifar", 10, (0.3053, 0.3053, 0.3053)),
     "toy": ("toy", 2, (0.0, 0.0)),
 }
+
+
+def margin_std(dataset: str) -> tuple[float, ...] | None:
+    """The standard deviations in whose units the margins of a data set are reported; None: in pixel units."""
+    return (*DATASETS[dataset], None)[3]
 
 
 def make_model(dataset: str, arch: str, num_classes: int | None = None, **options) -> nn.Module:

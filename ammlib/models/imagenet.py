@@ -10,6 +10,14 @@ def resnet(depth: int, num_classes: int = 1000) -> nn.Module:
     return getattr(torchvision.models, f"resnet{depth}")(num_classes=num_classes)
 
 
+def resnet50_caffe(num_classes: int = 1000) -> nn.Module:
+    """He et al.'s original ResNet-50: a stride is in the first 1 x 1 convolution of a block, not in the 3 x 3."""
+    net = resnet(50, num_classes)
+    for block in (layer[0] for layer in (net.layer2, net.layer3, net.layer4)):
+        block.conv1.stride, block.conv2.stride = block.conv2.stride, block.conv1.stride
+    return net
+
+
 def senet50(num_classes: int = 1000, reduction: int = 16) -> nn.Module:
     """SE-ResNet-50: Hu et al.'s channel weights at the end of each branch of a ResNet-50; 28,088,024 parameters."""
     from ammlib.vision import torchvision

@@ -1,0 +1,142 @@
+"""ImageNet, and data like it, as folders of image files that are read while they are needed."""
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+from torch.utils.data import Dataset as Samples
+
+from ammlib.data.batches import Batches, _generator, unit
+from ammlib.data.sources import DataError
+from ammlib.distributed import shard
+
+SIZE = 224
+WORKERS = min(8, os.cpu_count() or 1)  # processes that decode images
+LAYOUT = "train/<class>/*.JPEG and val/<class>/*.JPEG"
+
+
+def augmentation(train: bool) -> list:
+    """Training: crops of 8 to 100 % of the area with aspect 3/4 to 4/3, half of them mirrored (section 4.1.3).
+
+    Test: the centre crop after the short side is resized to 256.
+    """
+    from ammlib.vision import torchvision  # here because it takes seconds, and most data sets do without
+
+    t = torchvision.transforms
+    if train:
+        return [t.RandomResizedCrop(SIZE, scale=(0.08, 1.0), ratio=(3 / 4, 4 / 3)), t.RandomHorizontalFlip()]
+    return [t.Resize(256), t.CenterCrop(SIZE)]
+
+
+def image_folder(path: str | os.PathLike, train: bool):
+    """ImageNet's `train` or `val` folder (`<wnid>/*.JPEG`) as torchvision's ImageFolder: 3 x 224 x 224 in [0, 1].
+
+    Normalisation is the model's first layer.
+    """
+    from ammlib.vision import torchvision
+
+    folder = Path(path) / ("train" if train else "val")
+    if not folder.is_dir():
+        raise DataError(f"no folder {folder}; image data needs {LAYOUT} in {path}")
+    t = torchvision.transforms
+    try:
+        return torchvision.datasets.ImageFolder(folder, t.Compose([*augmentation(train), t.ToTensor()]))
+    except FileNotFoundError as error:  # no classes, or one without images
+        raise DataError(f"{folder} is not like {LAYOUT}: {error}") from error
+
+
+class Reader(Samples):
+    """Decodes one file as uint8 (3, 224, 224); what is random in training depends on the key and the row alone."""
+
+    def __init__(self, paths: Sequence[str], key: tuple | None) -> None:
+        self.paths, self.key = paths, key
+
+    def __getitem__(self, row: int) -> Tensor:
+        from ammlib.vision import torchvision  # also in workers that do not fork
+
+        seed = _generator("image", self.key, row).initial_seed()
+        with torch.random.fork_rng([]):
+            torch.default_generator.manual_seed(seed)  # the CPU only, which the transforms draw from
+            image = torchvision.datasets.folder.pil_loader(self.paths[row])
+            for transform in augmentation(train=self.key is not None):
+                image = transform(image)
+            return torchvision.transforms.functional.pil_to_tensor(image)
+
+
+def stack(images: list[Tensor]) -> Tensor:
+    """A batch of images, perhaps of none: of several processes, some may have no share of the last one."""
+    return torch.stack(images) if images else torch.empty(0, 3, SIZE, SIZE, dtype=torch.uint8)
+
+
+class ImageFiles:
+    """Images of a folder, which can be counted, chosen, split and moved like the uint8 tensor that they would make.
+
+    `split` reads them part by part in worker processes, `float` all of them; test images, not augmented.
+    """
+
+    dtype, ndim = torch.uint8, 4
+
+    def __init__(self, paths: Sequence[str], device: torch.device | str = "cpu") -> None:
+        self.paths, self.device = list(paths), torch.device(device)
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    @property
+    def shape(self) -> torch.Size:
+        return torch.Size([len(self), 3, SIZE, SIZE])
+
+    def __getitem__(self, rows: Tensor | slice) -> "ImageFiles":
+        rows = torch.arange(len(self))[rows.cpu() if isinstance(rows, Tensor) else rows]
+        return ImageFiles([self.paths[row] for row in rows.tolist()], self.device)
+
+    def to(self, device: torch.device | str) -> "ImageFiles":
+        return ImageFiles(self.paths, device)
+
+    def is_floating_point(self) -> bool:
+        return False
+
+    def split(self, size: int) -> Iterator[Tensor]:
+        return self.read(torch.arange(len(self)).split(size))
+
+    def float(self) -> Tensor:
+        return torch.cat([part.float() for part in self.split(32)])
+
+    def read(self, parts: Sequence[Tensor], key: tuple | None = None) -> Iterator[Tensor]:
+        """Batches uint8 (B, 3, 224, 224) of the rows of each part; with a key, augmented as for training."""
+        workers = min(WORKERS, len(parts))
+        options = {"num_workers": workers, "pin_memory": self.device.type == "cuda", "generator": torch.Generator()}
+        loader = DataLoader(
+            Reader(self.paths, key), batch_sampler=[part.tolist() for part in parts], collate_fn=stack, **options
+        )
+        return (images.to(self.device, non_blocking=True) for images in loader)
+
+
+class FolderBatches(Batches):
+    """Training batches of image files: order, crops and mirroring are a function of (seed, epoch) and the image."""
+
+    def __init__(self, x: ImageFiles, y: Tensor, batch_size: int, seed: int) -> None:
+        self.x, self.y, self.batch_size, self.seed = x, y, batch_size, seed
+
+    def epoch(self, epoch: int, start: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+        """The batches of one epoch, from step `start` on."""
+        if not 0 <= start <= len(self):
+            raise ValueError(f"start must be in 0 ... {len(self)}, the steps of an epoch, got {start}")
+        order = torch.randperm(len(self.y), generator=_generator("epoch", self.seed, epoch))
+        parts = [shard(rows) for rows in order.split(self.batch_size)[start:]]
+        for rows, images in zip(parts, self.x.read(parts, (self.seed, epoch)), strict=True):
+            yield unit(images), self.y[rows.to(self.y.device)]
+
+
+def make_batches(
+    x: Tensor | ImageFiles, y: Tensor, batch_size: int, seed: int, crop: str | None, flip: bool
+) -> Batches:
+    """Training batches of images in memory, or of files, which have their own crops and are always mirrored."""
+    if isinstance(x, Tensor):
+        return Batches(x, y, batch_size, seed, crop=crop, flip=flip)
+    if crop is not None:
+        raise ValueError(f"crop={crop!r} is for images in memory; image files have crops of their own")
+    return FolderBatches(x, y, batch_size, seed)
