@@ -83,7 +83,7 @@ def unwrapped(model: nn.Module) -> nn.Module:
 
 def shard(samples: T) -> T:
     """This process's share of samples that all processes have: no overlap, none left out, perhaps none at all."""
-    first, last = (len(samples) * k // world() for k in (rank(), rank() + 1))
+    first, last = (-(-len(samples) * k // world()) for k in (rank(), rank() + 1))  # rounded up
     return samples if world() == 1 else samples[first:last]
 
 
