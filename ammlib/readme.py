@@ -44,7 +44,8 @@ def bench_table() -> str:
     add("DeepFool: faster than foolbox 3.3.4", foolbox)
     for part in results[0]["parts_of_screened_step"]:
         add(f"— of a screened step: {part}", [f"{r['parts_of_screened_step'][part]:.0f} ms" for r in results])
-    about = f"Batch {stored['batch']}, one thread, torch {stored['torch']}, MNIST; CPU time, medians, interleaved."
+    data = ", ".join(f"{r['arch']} on {r['images']}" for r in results)
+    about = f"Batch {stored['batch']}, one thread, torch {stored['torch']}, {data}; CPU time, medians, interleaved."
     return "\n".join([*lines, "", about])
 
 
