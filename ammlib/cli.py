@@ -56,7 +56,8 @@ def margin(args: argparse.Namespace) -> None:
     model, images = runs.trained_model(recipe_of(args), args.seed), load_data(args.dataset)
     x, y = images.test
     rows = subset(len(images.x_test), min(args.samples or len(images.x_test), len(images.x_test)), seed=0)
-    found = shared_margins(model, x[rows], y[rows], steps=args.steps)
+    options = {} if args.steps is None else {"steps": args.steps}
+    found = shared_margins(model, x[rows], y[rows], method=args.attack, **options)
     for name, value in found.summary().items():
         print(f"{name:8} {value:10.4f}" if isinstance(value, float) else f"{name:8} {value:10}")
 
@@ -137,10 +138,13 @@ def parser() -> argparse.ArgumentParser:
     add_scale(command)
     command.set_defaults(run=compare)
 
-    command = commands.add_parser("margin", help="DeepFool margins of a trained model")
+    command = commands.add_parser("margin", help="margins of a trained model")
     add_recipe(command)
     command.add_argument("--samples", type=int, help="so many random test images (default: all)")
-    command.add_argument("--steps", type=int, default=6, help="iterations of the attack (default 6)")
+    command.add_argument(
+        "--attack", default="deepfool", help="deepfool (default) or tight: nearer, four times the time"
+    )
+    command.add_argument("--steps", type=int, help="iterations of the attack (default: deepfool 6, tight 20)")
     command.set_defaults(run=margin)
 
     command = commands.add_parser("bench", help="measure what a training step and DeepFool cost")

@@ -21,7 +21,7 @@ LATER_REACH = 2.0
 
 
 @dataclass(frozen=True)
-class DeepFoolResult:
+class AttackResult:
     """What the attack did to each of B samples."""
 
     delta: Tensor  # (B, ...) the perturbation Δ_x
@@ -58,7 +58,7 @@ def deepfool(
     steps: int = 6,
     overshoot: float = 0.02,
     num_rivals: int = 10,
-) -> DeepFoolResult:
+) -> AttackResult:
     """Attack a batch: away from the prediction or, given labels `y`, towards the label where the prediction is wrong.
 
     `model` maps (B, ...) to logits (B, C), or to one logit whose sign is the prediction (labels 0 and 1). The
@@ -76,7 +76,7 @@ def deepfool(
     taken = torch.zeros(len(x), dtype=torch.long, device=x.device)
     for step in path.steps:
         taken[step.rows] += 1
-    return DeepFoolResult(path.delta, path.norm, success, taken, f.argmax(1))
+    return AttackResult(path.delta, path.norm, success, taken, f.argmax(1))
 
 
 def walk(
@@ -184,17 +184,23 @@ def margin(model: nn.Module, path: Walk, rows: Tensor, overshoot: float = 0.02, 
 
 
 def gap_and_gradient(
-    model: nn.Module, points: Tensor, reference: Tensor, target: Tensor, graph: bool = False
+    model: nn.Module, points: Tensor, reference: Tensor, target: Tensor | None = None, graph: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """f_target - f_reference at each point, and its gradient with respect to the point."""
+    """`logit_gap` at each point, and its gradient with respect to the point."""
     with torch.enable_grad():
         points = points.detach().requires_grad_()
         f = class_logits(model, points)
-        gap = (f.gather(1, target.unsqueeze(1)) - f.gather(1, reference.unsqueeze(1))).squeeze(1)
+        gap = logit_gap(f, reference, target)
         if not gap.requires_grad:  # a constant
             return gap, torch.zeros_like(points)
         (g,) = torch.autograd.grad(gap.sum(), points, create_graph=graph, allow_unused=True, materialize_grads=True)
     return gap, g
+
+
+def logit_gap(f: Tensor, reference: Tensor, target: Tensor | None = None) -> Tensor:
+    """f_target - f_reference (B,); without a target, of the highest other class: positive beyond the boundary."""
+    target = f.scatter(1, reference.unsqueeze(1), -torch.inf).argmax(1) if target is None else target
+    return (f.gather(1, target.unsqueeze(1)) - f.gather(1, reference.unsqueeze(1))).squeeze(1)
 
 
 def rival_gradients(model: nn.Module, points: Tensor, reference: Tensor, rivals: Tensor) -> Tensor:

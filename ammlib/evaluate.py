@@ -3,23 +3,26 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
 
-from ammlib.classifier import class_logits, frozen
+from ammlib.classifier import choose, class_logits, frozen
 from ammlib.data import ImageFiles, eval_batches, unit
 from ammlib.deepfool import deepfool
 from ammlib.distributed import Shares, is_main, shard
+from ammlib.tight import tight
 
 Images = Tensor | ImageFiles
+METHODS = {"deepfool": deepfool, "tight": tight}
 
 
 @dataclass(frozen=True)
 class Margins:
-    """DeepFool norms of N samples, attacked from their predicted class, in the units of the input."""
+    """Norms of the perturbations of N samples, attacked from their predicted class, in the units of the input."""
 
     norm: Tensor  # (N,)
     success: Tensor  # (N,) bool: the attack changed the prediction
@@ -48,17 +51,19 @@ def margins(
     model: nn.Module,
     data: Images | tuple[Tensor, Tensor] | DataLoader,
     *,
+    method: str = "deepfool",
     batch_size: int | None = None,
     progress: bool = True,
-    steps: int = 6,
-    overshoot: float = 0.02,
-    num_rivals: int = 10,
     std: Sequence[float] | None = None,
+    **options: float,
 ) -> Margins:
     """Margins of images, of (images, labels), or of all batches of a loader, computed where the model lives.
 
-    With `std`, one number a channel, norms are those of the perturbations divided by it, as ImageNet's are reported.
+    `method` is "deepfool", the paper's, or "tight", which finds nearer points in four times the time; `options` are
+    those of the attack, such as `steps`. With `std`, one number a channel, norms are those of the perturbations divided
+    by it, as ImageNet's are reported.
     """
+    attack = choose("method", method, METHODS)
     images = data if isinstance(data, Images | DataLoader) else data[0]
     batch_size = usual_batch(images) if batch_size is None and isinstance(images, Images) else batch_size
     if batch_size is not None and batch_size < 1:
@@ -67,7 +72,7 @@ def margins(
     parts: list[tuple[Tensor, ...]] = []
     total = len(data) if isinstance(data, DataLoader) else math.ceil(len(images) / batch_size)
     for x, y in tqdm(batches(data, batch_size), "margins", total, unit="batch", disable=not progress, leave=False):
-        result = deepfool(model, x.to(device), steps=steps, overshoot=overshoot, num_rivals=num_rivals)
+        result = attack(model, x.to(device), **options)
         norm = result.norm if std is None else in_units_of(std, result.delta)
         labelled = () if y is None else (result.prediction == y.to(device),)
         parts.append(tuple(t.cpu() for t in (norm, result.success, result.steps, *labelled)))
@@ -102,11 +107,10 @@ def shared_margins(
     model: nn.Module,
     *data: Images,
     progress: bool = True,
-    steps: int = 6,
-    std: Sequence[float] | None = None,
+    **options: Any,
 ) -> Margins:
     """Margins of images, perhaps with labels, that all processes have; each computes its share."""
-    own = margins(model, tuple(map(shard, data)), progress=progress and is_main(), steps=steps, std=std)
+    own = margins(model, tuple(map(shard, data)), progress=progress and is_main(), **options)
     labelled = () if own.correct is None else (own.correct,)
     columns = Shares(len(own.norm)).gather(own.norm, own.success, own.steps, *labelled)
     return Margins(*columns[:3], correct=columns[3] if labelled else None)

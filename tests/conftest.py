@@ -18,6 +18,31 @@ class RecordingAMM(AMM):
         return self.kept
 
 
+class Affine(nn.Module):
+    """f(x) = Wx + b on inputs of any shape."""
+
+    def __init__(self, shape, classes, dtype=torch.float64, flat=False):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(classes, torch.Size(shape).numel(), dtype=dtype))
+        self.bias = nn.Parameter(torch.randn(classes, dtype=dtype))
+        self.flat = flat
+
+    def forward(self, x):
+        f = x.flatten(1) @ self.weight.T + self.bias
+        return f.squeeze(1) if self.flat else f
+
+    def distance(self, x, other):
+        """From x to the boundary between its prediction and the classes `other` (B, K)."""
+        f, prediction = self(x), self(x).argmax(1, keepdim=True)
+        gap = f.gather(1, prediction) - f.gather(1, other)
+        return gap / (self.weight[prediction] - self.weight[other]).norm(dim=2)
+
+
+def rivals(f):
+    """All classes but the prediction, the likeliest first."""
+    return f.argsort(1, descending=True)[:, 1:]
+
+
 def make_net(factory, gain=1.0, seed=0, dtype=torch.float64) -> nn.Module:
     """A net with seeded weights; gain > 1 makes it less linear, so that the attack needs more iterations."""
     torch.manual_seed(seed)

@@ -248,3 +248,7 @@ def test_margin_prints_the_summary_of_a_stored_model(call):
     assert code == 0 and shown == pytest.approx(summary, abs=6e-5) and shown.keys() == summary.keys()
     code, out, _ = call("margin --dataset digits --method amm --seed 4 --samples 50 --steps 1")
     assert code == 0 and "samples          50" in out.splitlines()[0]
+    code, out, _ = call("margin --dataset digits --method amm --seed 4 --attack tight --steps 3")
+    assert code == 0 and float(out.split("mean")[1].split()[0]) < summary["mean"]
+    code, _, error = call("margin --dataset digits --method amm --seed 4 --attack nearest")
+    assert code == 2 and "unknown method 'nearest'; choose from deepfool, tight" in error

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from conftest import assert_same, gradients, half_right, make_net
+from conftest import Affine, assert_same, gradients, half_right, make_net, rivals
 from oracle import NETS, attack
 from torch import nn
 from torch.func import functional_call
@@ -12,30 +12,6 @@ from ammlib.deepfool import gap_and_gradient, margin, rival_gradients, walk
 
 SHAPES = [(5,), (1, 8, 8), (3, 4, 4)]
 DTYPES = {torch.float32: 1e-4, torch.float64: 1e-11}  # and how exactly a distance must be met
-
-
-class Affine(nn.Module):
-    """f(x) = Wx + b on inputs of any shape."""
-
-    def __init__(self, shape, classes, dtype=torch.float64, flat=False):
-        super().__init__()
-        self.weight = nn.Parameter(torch.randn(classes, torch.Size(shape).numel(), dtype=dtype))
-        self.bias = nn.Parameter(torch.randn(classes, dtype=dtype))
-        self.flat = flat
-
-    def forward(self, x):
-        f = x.flatten(1) @ self.weight.T + self.bias
-        return f.squeeze(1) if self.flat else f
-
-    def distance(self, x, other):
-        """From x to the boundary between its prediction and the classes `other` (B, K)."""
-        f, prediction = self(x), self(x).argmax(1, keepdim=True)
-        gap = f.gather(1, prediction) - f.gather(1, other)
-        return gap / (self.weight[prediction] - self.weight[other]).norm(dim=2)
-
-
-def rivals(f):
-    return f.argsort(1, descending=True)[:, 1:]
 
 
 # ---- linear classifiers: closed forms

@@ -10,6 +10,7 @@ from ammlib import deepfool, margins
 from ammlib.data import load_data
 from ammlib.evaluate import Margins, error_rate, evaluate
 from ammlib.recipes import make_recipe
+from ammlib.tight import tight
 from ammlib.train import train
 
 DATA = load_data("digits")
@@ -63,6 +64,14 @@ def test_options_are_those_of_the_attack(options, model):
     found = margins(model, X, progress=False, **options).norm
     torch.testing.assert_close(found, deepfool(model, X, **options).norm, rtol=0, atol=1e-5)
     assert not torch.allclose(found, deepfool(model, X).norm, atol=1e-3)
+
+
+def test_the_method_may_be_tighter(model):
+    found = margins(model, (X, Y), method="tight", batch_size=64, progress=False, steps=5)
+    torch.testing.assert_close(found.norm, tight(model, X, steps=5).norm, rtol=0, atol=1e-5)
+    assert found.success.all() and (found.norm < margins(model, X, progress=False).norm).all()
+    with pytest.raises(ValueError, match="unknown method 'nearest'; choose from deepfool, tight"):
+        margins(model, X, method="nearest")
 
 
 def test_the_summary_has_the_numbers_of_numpy(model):

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from ammlib import AMM, deepfool
+from ammlib.tight import tight
 
 fuzz = settings(deadline=None, max_examples=60, derandomize=True, database=None)
 MODERATE = [0.0, 1e-5, 1e-2, 1.0, 1e2, 1e5]
@@ -83,6 +84,19 @@ def test_success_is_true_exactly_where_the_prediction_changed(case, targeted):
     before, after = predict(model, x), predict(model, x + result.delta)
     wanted = torch.where(before == y, after != before, after == y) if targeted else after != before
     assert torch.equal(result.success, wanted & model(x + result.delta).isfinite().all(1))
+
+
+@fuzz
+@given(cases(EXTREME), st.integers(1, 8))
+def test_the_tight_margin_is_never_larger_and_its_points_really_change_the_prediction(case, steps):
+    model, x, _ = case
+    result = call(lambda: tight(model, x, steps=steps), model, x)
+    if result is None:
+        return
+    start = deepfool(model, x)
+    assert result.delta.isfinite().all() and torch.equal(result.delta.flatten(1).norm(dim=1), result.norm)
+    assert torch.equal(result.success, predict(model, x + result.delta) != predict(model, x))
+    assert (result.success >= start.success).all() and (result.norm <= start.norm)[start.success].all()
 
 
 BOUNDED = st.tuples(cases(EXTREME), st.sampled_from(["exp", "inv"]))
