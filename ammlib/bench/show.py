@@ -1,6 +1,7 @@
 """The stored measurements as text: a table for each part, and what follows from them."""
 
 from collections.abc import Iterable
+from textwrap import fill
 from typing import Any
 
 from ammlib.bench.growth import exponent
@@ -25,6 +26,12 @@ def net_label(net: Measured) -> str:
     """Such as "LeNet, CIFAR-10"."""
     names = {"mlp": "MLP", "lenet": "LeNet", "liunet": "LiuNet", "resnet20": "ResNet-20", "densenet40": "DenseNet-40"}
     return f"{names[net['arch']]}, {net['dataset'].upper().replace('CIFAR10', 'CIFAR-10')}"
+
+
+def about(measured: Measured) -> str:
+    """On what and how it was measured."""
+    versions = ", ".join(f"{name} {version}" for name, version in measured["versions"].items())
+    return f"{measured['machine']}; {versions}\n{fill(measured['method'], 110)}"
 
 
 def steps(measured: Measured) -> str:
@@ -60,13 +67,15 @@ def shares(measured: Measured) -> str:
 
 
 def growth(measured: Measured) -> str:
-    """Exponents p of time ~ value^p."""
-    rows = [("exponent", "over", "plain", *VARIANTS)]
+    """Exponents p of time ~ value^p, and the screened step as a ratio to plain at both ends."""
+    rows = [("net", "over", "exponents: plain", *VARIANTS, "screened, x plain")]
     for arch, quantities in measured["nets"].items():
         for quantity, times in quantities.items():
             values = measured["values"][quantity]
             span = f"{quantity}, {values[0]:g} to {values[-1]:g}"
-            rows.append((arch, span, *(f"{exponent(values, times[name]):.2f}" for name in ("plain", *VARIANTS))))
+            exponents = (f"{exponent(values, times[name]):.2f}" for name in ("plain", *VARIANTS))
+            first, last = (times[SCREENED][end] / times["plain"][end] for end in (0, -1))
+            rows.append((arch, span, *exponents, f"{first:.1f} to {last:.1f}"))
     return aligned(rows)
 
 
@@ -106,17 +115,37 @@ def deepfool(measured: Measured) -> str:
 
 def aims(steps: Measured, deepfool: Measured) -> str:
     """Our own aims beside what was measured, with six iterations."""
-    rows = [("aim", "net", "at most", "measured", "met")]
+    rows = [("aim", "net", "aimed at", "measured", "met")]
 
-    def add(what: str, net: str, aim: float, value: float, met: bool) -> None:
-        rows.append((what, net, f"{aim:g}x", f"{value:.1f}x", "yes" if met else "no"))
+    def add(what: str, net: str, aim: float, value: float, least: bool = False) -> None:
+        met = value >= aim if least else value <= aim
+        words = f"{'at least' if least else 'at most'} {aim:g}x"
+        rows.append((what, net, words, f"{value:.1f}x", "yes" if met else "no"))
 
     for name, aimed in TIME_AIMS.items():
-        for arch, aim in aimed.items():
-            if arch in steps["nets"]:
-                value = steps["nets"][arch]["time"][name][-1]
-                add(f"time, {name}", arch, aim, value, value <= aim)
+        for arch in (arch for arch in aimed if arch in steps["nets"]):
+            add(f"time, {name}", arch, aimed[arch], steps["nets"][arch]["time"][name][-1])
     for arch, net in steps["nets"].items():
-        value = net["memory"][SCREENED][-1]
-        add(f"memory, {SCREENED}", arch, MEMORY_AIM, value, value <= MEMORY_AIM)
+        add(f"memory, {SCREENED}", arch, MEMORY_AIM, net["memory"][SCREENED][-1])
+    for arch, net in deepfool["nets"].items():
+        if "foolbox" in net["seconds"]:
+            speed = net["seconds"]["foolbox"] / net["seconds"]["ammlib"]
+            add("DeepFool, speed against foolbox", arch, SPEED_AIM, speed, least=True)
     return aligned(rows)
+
+
+def verdict(measured: Measured) -> str:
+    """Where the ratios with most iterations lie beside the paper's ranges, a line for each variant."""
+    lines = []
+    for of, (low, high) in PAPER.items():
+        for name in VARIANTS:
+            values = [net[of][name][-1] for net in measured["nets"].values()]
+            sides = {
+                "below": sum(value < low for value in values),
+                "within": sum(low <= value <= high for value in values),
+                "above": sum(value > high for value in values),
+            }
+            where = ", ".join(f"{side} on {count}" for side, count in sides.items() if count)
+            span = f"{min(values):.1f} to {max(values):.1f} times plain"
+            lines.append((f"{of}, {name}", span, f"{low} to {high}", f"{where} of {len(values)} nets"))
+    return aligned([("", "ours", "paper", "ours are"), *lines])

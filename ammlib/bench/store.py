@@ -72,10 +72,10 @@ def store(part: str, values: dict[str, Any], method: str, folder: Path | None = 
 
 
 def load(part: str, folder: Path | None = None) -> dict[str, Any]:
-    """What is stored of a part."""
-    path = path_of(part, folder)
-    if not path.exists():
-        raise FileNotFoundError(
-            f"{path} is missing; `python -m ammlib bench --parts {part} --output {path.parent}` makes it"
-        )
-    return json.loads(path.read_text("utf-8"))
+    """What was measured of a part: that in the folder if there is, otherwise what is stored with the package."""
+    for path in (path_of(part, folder), path_of(part)):
+        if path.exists():
+            return json.loads(path.read_text("utf-8"))
+    raise FileNotFoundError(
+        f"{path} is missing; `python -m ammlib bench --parts {part} --output {path.parent}` makes it"
+    )
