@@ -114,7 +114,7 @@ def draw_growth(axes: Axes, values: list[float], times: dict[str, list[float]]) 
         text = f"{exponent(values, times[name]):.2f}"
         place = axes.get_yaxis_transform()
         axes.text(1.02, height, text, color=LOOKS[name]["color"], transform=place, va="center", fontsize=7)
-    labels = values if len(values) < 4 else values[:: len(values) // 2] if values[0] < 1 else values[::2]
+    labels = values if len(values) < 4 else values[::2]
     axes.set_xticks(labels, [f"{value:g}" for value in labels])
     axes.xaxis.set_minor_locator(NullLocator())
     ticks(axes, "y", (1, 2, 5))
