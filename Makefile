@@ -43,7 +43,8 @@ notebooks: setup
 	$(BIN)/ruff format notebooks
 
 bench: setup
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[bench]"
+	PIP_CONSTRAINT=$(CURDIR)/requirements-bench.txt PIP_BUILD_CONSTRAINT=$(CURDIR)/requirements-bench.txt \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-bench.txt
 	$(BIN)/python -m ammlib bench
 
 clean:

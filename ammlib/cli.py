@@ -63,7 +63,7 @@ def margin(args: argparse.Namespace) -> None:
 
 
 def bench(args: argparse.Namespace) -> None:
-    measure.bench(args.arch, args.output, args.repeats)
+    measure.bench(args.parts, args.arch, args.output, args.repeats)
 
 
 def reproduce(args: argparse.Namespace) -> int:
@@ -148,9 +148,11 @@ def parser() -> argparse.ArgumentParser:
     command.set_defaults(run=margin)
 
     command = commands.add_parser("bench", help="measure what a training step and DeepFool cost")
+    parts = "default: all but screening, which trains a net from beginning to end"
+    command.add_argument("--parts", nargs="+", default=measure.DEFAULT, choices=measure.PARTS, help=parts)
     command.add_argument("--arch", nargs="+", default=list(measure.CASES), choices=measure.CASES, help="default: all")
-    command.add_argument("--repeats", type=int, default=30, help="steps of each variant (default 30)")
-    command.add_argument("--output", type=Path, default=Path("out/bench.json"), help="default out/bench.json")
+    command.add_argument("--repeats", type=int, help="rounds of measuring (default: fewer for large nets)")
+    command.add_argument("--output", type=Path, default=measure.OUTPUT, help="folder (default: out/bench)")
     command.set_defaults(run=bench)
 
     command = commands.add_parser("reproduce", help="run the notebooks, redraw all figures and tables")

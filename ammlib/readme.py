@@ -1,15 +1,18 @@
 """The generated parts of README.md: paper versus ours from the stored runs, and the stored measurements of cost."""
 
-import json
 import re
+from collections.abc import Callable
+from itertools import product
 
-from ammlib.bench import VARIANTS
+from ammlib import bench
+from ammlib.bench.show import SCREENED, net_label
+from ammlib.bench.steps import PARTS
 from ammlib.files import home
 from ammlib.recipes import label
-from ammlib.runs import results_root
 from ammlib.tables import by_recipe, compare
 
 SHOWN = (("table1", "short"), ("table2", "short"), ("table3", "short"))
+METHOD = "CPU time, interleaved; growth of the resident size in fresh processes."
 HEADER = ("data", "net", "method", "error %, paper", "ours", "margin, paper", "ours", "scale", "same direction")
 
 
@@ -28,25 +31,36 @@ def results_table() -> str:
 
 
 def bench_table() -> str:
-    """Ratios to a plain training step from results/bench/method.json."""
-    stored = json.loads((results_root() / "bench" / "method.json").read_text("utf-8"))
-    results = stored["results"]
-    lines = [f"| | {' | '.join(r['arch'] for r in results)} |", "| --- " * (len(results) + 1) + "|"]
+    """What a step and DeepFool cost, from results/bench."""
+    steps, deepfool = bench.load("steps"), bench.load("deepfool")
+    nets = steps["nets"]
+    lines = [f"| | {' | '.join(map(net_label, nets.values()))} |", "| --- " * (len(nets) + 1) + "|"]
 
-    def add(name: str, cells: list[str]) -> None:
-        lines.append(f"| {name} | {' | '.join(cells)} |")
+    def add(name: str, cell: Callable[[dict], str]) -> None:
+        lines.append(f"| {name} | {' | '.join(map(cell, nets.values()))} |")
 
-    for variant in list(VARIANTS)[1:]:
-        add(f"time of a step, {variant}", [f"{r['ratio'][variant]:.1f}x plain" for r in results])
-    add("time of a plain step", [f"{r['milliseconds']['plain']:.0f} ms" for r in results])
-    add("peak memory, MIN + EXP, screened", [f"{r['peak_ratio']['MIN + EXP, screened']:.2f}x plain" for r in results])
-    foolbox = [f"{r['foolbox']['speed_up']:.1f}x" if r["foolbox"] else "" for r in results]
-    add("DeepFool: faster than foolbox 3.3.4", foolbox)
-    for part in results[0]["parts_of_screened_step"]:
-        add(f"— of a screened step: {part}", [f"{r['parts_of_screened_step'][part]:.0f} ms" for r in results])
-    data = ", ".join(f"{r['arch']} on {r['images']}" for r in results)
-    about = f"Batch {stored['batch']}, one thread, torch {stored['torch']}, {data}; CPU time, medians, interleaved."
-    return "\n".join([*lines, "", about])
+    for of, variant in product(("time", "memory"), bench.VARIANTS):
+        add(f"{of} of a step, {variant}", lambda net, of=of, v=variant: f"{net[of][v][-1]:.1f}x plain")
+    add("a plain step", lambda net: f"{net['plain_ms']:.0f} ms, {net['plain_mb']:.0f} MB")
+    add("batch, misclassified", lambda net: f"{net['batch']}, {100 * net['misclassified']:.0f} %")
+    for part in PARTS:
+        share = "of a screened step: " + part
+        add(share, lambda net, part=part: f"{100 * part_of(net, part):.0f} %")
+    for package, name in (("foolbox", "foolbox"), ("adv_lib", "adv-lib")):
+        title = f"DeepFool: faster than {name} {deepfool['versions'].get(name, '')}"
+        cells = [faster(deepfool["nets"].get(arch), package) for arch in nets]
+        lines.append(f"| {title} | {' | '.join(cells)} |")
+    about = f"{steps['machine']}, one thread, torch {steps['versions']['torch']}; u = {steps['steps'][-1]}"
+    return "\n".join([*lines, "", f"{about}; {METHOD}"])
+
+
+def part_of(net: dict, part: str) -> float:
+    parts = net["parts_ms"][SCREENED]
+    return parts[part] / sum(parts.values())
+
+
+def faster(net: dict | None, package: str) -> str:
+    return f"{net['seconds'][package] / net['seconds']['ammlib']:.1f}x" if net and package in net["seconds"] else ""
 
 
 SECTIONS = {"results": results_table, "bench": bench_table}

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from ammlib.checkpoint import load_weights, save_weights, weights_digest
-from ammlib.data import load_data, subset
+from ammlib.data import Dataset, load_data, subset
 from ammlib.device import best_device
 from ammlib.distributed import from_main, is_main, main_first
 from ammlib.evaluate import evaluate
@@ -19,7 +19,7 @@ from ammlib.files import home, write_atomically
 from ammlib.models import margin_std
 from ammlib.pretrained import pretrained
 from ammlib.recipes import Recipe, reference_of, stands_for
-from ammlib.train import new_model, prepare_data, train
+from ammlib.train import Training, new_model, prepare_data, train
 
 
 @dataclass(frozen=True)
@@ -105,9 +105,15 @@ def execute(recipe: Recipe, seed: int, *, force: bool = False, progress: bool = 
         checkpoint.unlink(missing_ok=True)
     with main_first():
         device, data = best_device(), prepare_data(recipe)
-    rows = None if recipe.margin_size is None else subset(len(data.x_test), recipe.margin_size, recipe.data_seed)
     start = starting_weights(recipe, seed, data.num_classes, progress)
     training = train(recipe, seed, weights=start, data=data, checkpoint=checkpoint, device=device, progress=progress)
+    return finish(training, data, progress)
+
+
+def finish(training: Training, data: Dataset, progress: bool = True) -> Run:
+    """Evaluate a training that has come to its end, and store run and weights."""
+    recipe, seed, device = training.recipe, training.seed, training.device
+    rows = None if recipe.margin_size is None else subset(len(data.x_test), recipe.margin_size, recipe.data_seed)
     std = margin_std(stands_for(recipe.dataset, recipe.family))
     metrics = evaluate(training.model, data.x_test.to(device), data.y_test.to(device), rows, progress, std)
     weights = training.model.state_dict()
@@ -125,7 +131,7 @@ def execute(recipe: Recipe, seed: int, *, force: bool = False, progress: bool = 
     if is_main():
         save_weights(weights_path(recipe, seed), weights)
         store_run(run)
-        checkpoint.unlink(missing_ok=True)
+        checkpoint_path(recipe, seed).unlink(missing_ok=True)
     return run
 
 

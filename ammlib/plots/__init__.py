@@ -1,5 +1,6 @@
 """The figures of the notebooks."""
 
+from ammlib.plots.cost import attack_times, cost_growth, cost_parts, cost_ratios, screening_course
 from ammlib.plots.images import gallery, margin_histogram, margin_panels
 from ammlib.plots.plane import (
     boundary,
@@ -21,9 +22,13 @@ __all__ = [
     "CLASSES",
     "COLOURS",
     "along_training",
+    "attack_times",
     "boundary",
     "boundary_line",
     "convergence",
+    "cost_growth",
+    "cost_parts",
+    "cost_ratios",
     "draw_boundaries",
     "draw_bounds",
     "draw_covering",
@@ -39,6 +44,7 @@ __all__ = [
     "margin_histogram",
     "margin_panels",
     "save",
+    "screening_course",
     "spread",
     "style_of",
     "sweep",

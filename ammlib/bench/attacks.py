@@ -1,0 +1,105 @@
+"""DeepFool of this package against foolbox's and adv-lib's: seconds and norms on the same nets and images.
+
+The trained reference nets, untargeted from the prediction, l2, at most 50 steps, overshoot 0.02, without a box: foolbox
+gets bounds far away, adv-lib, which only knows [0, 1], a net whose inputs are shifted and scaled so that its box is
+[-3, 4]. The three take turns on the same test images; CPU time (CUDA events on a GPU), medians.
+"""
+
+from collections.abc import Callable, Iterable
+from importlib import import_module
+from importlib.util import find_spec
+from statistics import median
+from typing import Any
+
+from torch import Tensor, nn
+from tqdm.auto import tqdm
+
+from ammlib.bench.nets import CASES, Clock, Images
+from ammlib.checkpoint import load_weights
+from ammlib.deepfool import deepfool
+from ammlib.device import best_device
+from ammlib.models import make_model
+from ammlib.recipes import make_recipe
+from ammlib.runs import weights_path
+
+ARCHS = ("mlp", "lenet")  # on larger nets the others would take minutes
+STEPS = 50
+LOW, HIGH = -3.0, 4.0  # no perturbed pixel comes near
+
+
+class Widened(nn.Module):
+    """A model whose inputs from 0 to 1 stand for pixels from LOW to HIGH."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, z: Tensor) -> Tensor:
+        return self.model(LOW + (HIGH - LOW) * z)
+
+
+def ours(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    """The perturbed images."""
+    return x + deepfool(model, x, steps=STEPS).delta
+
+
+def foolbox(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    import foolbox
+
+    wrapped = foolbox.PyTorchModel(model, bounds=(-100, 100), device=x.device)
+    return foolbox.attacks.L2DeepFoolAttack(steps=STEPS).run(wrapped, x, y)
+
+
+def adv_lib(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    import_module("ammlib.vision")  # adv-lib imports torchvision, which may not work without
+    from adv_lib.attacks import df
+
+    return LOW + (HIGH - LOW) * df(Widened(model), (x - LOW) / (HIGH - LOW), y, steps=STEPS)
+
+
+ATTACKS: dict[str, Callable[[nn.Module, Tensor, Tensor], Tensor]] = {
+    "ammlib": ours,
+    "foolbox": foolbox,
+    "adv_lib": adv_lib,
+}
+
+
+def at_hand() -> list[str]:
+    """Those of the three packages that are installed."""
+    return [name for name in ATTACKS if find_spec(name) is not None]
+
+
+def reference(arch: str) -> nn.Module:
+    """The published reference net of MNIST."""
+    recipe = make_recipe("mnist", arch, "reference", "short")
+    model = make_model("mnist", arch)
+    model.load_state_dict(load_weights(weights_path(recipe, 0)))
+    return model.to(best_device()).eval().requires_grad_(False)
+
+
+def measure(archs: Iterable[str] = ARCHS, samples: int = 500, repeats: int = 3) -> dict[str, Any]:
+    """Seconds, mean and median norm, and the share of images that changed their class."""
+    return {"samples": samples, "repeats": repeats, "nets": {name: compare(name, samples, repeats) for name in archs}}
+
+
+def compare(arch: str, samples: int, repeats: int) -> dict[str, Any]:
+    model, images = reference(arch), Images(CASES[arch].dataset)
+    x = images.test(samples)
+    y, clock = model(x).argmax(1), Clock(x.device)
+    times: dict[str, list[float]] = {name: [] for name in at_hand()}
+    found: dict[str, Tensor] = {}
+    for name in times:
+        ATTACKS[name](model, x[:10], y[:10])  # imports, and what is done once
+    for _ in tqdm(range(repeats), f"DeepFool on {arch}", leave=False):
+        for name in times:
+            start = clock.mark()
+            found[name] = ATTACKS[name](model, x, y).detach()
+            times[name].append(clock.between(start, clock.mark()) / 1e3)
+    norms = {name: (there - x).flatten(1).norm(dim=1) for name, there in found.items()}
+    return {
+        "images": images.name,
+        "seconds": {name: median(values) for name, values in times.items()},
+        "mean_norm": {name: float(norm.mean()) for name, norm in norms.items()},
+        "median_norm": {name: float(norm.median()) for name, norm in norms.items()},
+        "fooled": {name: float((model(there).argmax(1) != y).float().mean()) for name, there in found.items()},
+    }

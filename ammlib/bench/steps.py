@@ -1,0 +1,105 @@
+"""Time and peak memory of a training step, as ratios to plain cross-entropy, and where the time goes.
+
+Time: one process, one thread, nets in the middle of their training. Plain and regularised steps take turns on the same
+batches and weights (with a learning rate of zero), so that whatever else the machine does hits them alike; CPU time, or
+CUDA events on a GPU; medians over the repeats. Memory: the peak of a step in a fresh process, beyond what weights and
+momentum hold: growth of the resident size or, on a GPU, of what PyTorch allocates. Parts, with six iterations:
+cross-entropy is a plain step; screening, up to the first step of the attack on every candidate; trajectories, the
+steps after it; double backward, the rest.
+"""
+
+from collections.abc import Iterable
+from functools import partial
+from statistics import mean, median
+from typing import Any
+from unittest.mock import patch
+
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from ammlib.amm import AMM
+from ammlib.bench.memory import peaks
+from ammlib.bench.nets import CASES, VARIANTS, Case, Clock, Net, partly_trained
+from ammlib.deepfool import Walk, walk
+
+STEPS = (1, 2, 3, 4, 5, 6)  # u, the iterations of the attack
+PARTS = ("cross-entropy", "screening", "trajectories", "double backward")
+
+
+class Timed(AMM):
+    """Marks when it begins to follow samples, when the first step has shown which to give up, and when it ends."""
+
+    clock: Clock
+
+    def follow(self, *args: Any) -> Walk:
+        start = self.clock.mark()
+        self.marks = [start, start]  # not screened: no time until then
+
+        def watched(*args: Any, drop: Any = None, **options: Any) -> Walk:
+            def noting(norm: Tensor) -> Tensor:
+                given_up = drop(norm)
+                self.marks[1] = self.clock.mark()
+                return given_up
+
+            return walk(*args, drop=noting if drop else None, **options)
+
+        with patch("ammlib.amm.walk", watched):  # a hook in the regulariser would serve nothing but this
+            path = super().follow(*args)
+        self.marks.append(self.clock.mark())
+        return path
+
+    def spent(self) -> tuple[float, float]:
+        """Milliseconds of screening, and of following trajectories to their end, in the last call."""
+        start, screened, end = self.marks
+        return self.clock.between(start, screened), self.clock.between(screened, end)
+
+
+def timed(net: Net, variant: str, steps: int) -> Timed:
+    """The regulariser of a variant, with marks."""
+    options = net.recipe.with_(**VARIANTS[variant], steps=steps).regulariser
+    amm = Timed(**{name: value for name, value in options.items() if name != "name"})
+    amm.clock = Clock(net.device)
+    return amm
+
+
+def measure(archs: Iterable[str] = tuple(CASES), repeats: int | None = None) -> dict[str, Any]:
+    """All nets; `repeats` replaces their own."""
+    return {"steps": STEPS, "nets": {name: measure_net(CASES[name], repeats) for name in archs}}
+
+
+def measure_net(case: Case, repeats: int | None = None, steps: tuple[int, ...] = STEPS) -> dict[str, Any]:
+    """Ratios of every variant and number of iterations, the share misclassified, and the parts at the last number."""
+    net, images = partly_trained(case)
+    repeats = repeats or case.repeats
+    regularisers = {(name, u): timed(net, name, u) for name in VARIANTS for u in steps}
+    clock, plain, times, spent, wrong = Clock(net.device), [], {}, {}, []
+    for _ in tqdm(range(repeats), f"steps of {case.arch}", leave=False):
+        x, y = images.batch(case.batch)
+        for key, amm in regularisers.items():
+            plain.append(clock.milliseconds(partial(net.step, x, y)))
+            times.setdefault(key, []).append(clock.milliseconds(partial(net.step, x, y, amm)))
+            spent.setdefault(key, []).append(amm.spent())
+        wrong.append(amm.last.misclassified / case.batch)
+    memory = peaks(net, x, y, [None, *regularisers])
+    ordinary = median(plain)
+    return {
+        "dataset": case.dataset,
+        "arch": case.arch,
+        "images": images.name,
+        "device": net.device.type,
+        "batch": case.batch,
+        "repeats": repeats,
+        "misclassified": mean(wrong),
+        "plain_ms": ordinary,
+        "plain_mb": memory[None],
+        "time": {name: [median(times[name, u]) / ordinary for u in steps] for name in VARIANTS},
+        "memory": {name: [memory[name, u] / memory[None] for u in steps] for name in VARIANTS},
+        "parts_ms": {n: parts(ordinary, times[n, steps[-1]], spent[n, steps[-1]]) for n in VARIANTS},
+    }
+
+
+def parts(plain: float, total: list[float], spent: list[tuple[float, float]]) -> dict[str, float]:
+    """Milliseconds by `PARTS` of a step that took `total`."""
+    screening, trajectories = map(median, zip(*spent, strict=True))
+    rest = median(total) - plain - screening - trajectories
+    return dict(zip(PARTS, (plain, screening, trajectories, rest), strict=True))
