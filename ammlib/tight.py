@@ -64,7 +64,7 @@ def onto_boundary(model: nn.Module, x: Tensor, delta: Tensor, prediction: Tensor
     below, beyond = torch.zeros_like(found, dtype=x.dtype), torch.ones_like(found, dtype=x.dtype)
     gap_below, gap_beyond = gap_at(below), gap_at(beyond)
     slack = 1 + torch.finfo(x.dtype).eps ** 0.75  # so that rounding does not take the point back to this side
-    for _ in range(8):
+    for _ in range(5):
         part = beyond - gap_beyond * (beyond - below) / (gap_beyond - gap_below)
         part = torch.minimum(part * slack, beyond)
         gap = gap_at(part)

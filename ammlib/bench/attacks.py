@@ -69,9 +69,9 @@ def at_hand() -> list[str]:
     return [name for name in ATTACKS if find_spec(name) is not None]
 
 
-def reference(arch: str) -> nn.Module:
-    """The published reference net of MNIST."""
-    recipe = make_recipe("mnist", arch, "reference", "short")
+def published_net(arch: str, method: str) -> nn.Module:
+    """A net of MNIST whose weights are in results/weights."""
+    recipe = make_recipe("mnist", arch, method, "short")
     model = make_model("mnist", arch)
     model.load_state_dict(load_weights(weights_path(recipe, 0)))
     return model.to(best_device()).eval().requires_grad_(False)
@@ -83,7 +83,7 @@ def measure(archs: Iterable[str] = ARCHS, samples: int = 500, repeats: int = 3) 
 
 
 def compare(arch: str, samples: int, repeats: int) -> dict[str, Any]:
-    model, images = reference(arch), Images(CASES[arch].dataset)
+    model, images = published_net(arch, "reference"), Images(CASES[arch].dataset)
     x = images.test(samples)
     y, clock = model(x).argmax(1), Clock(x.device)
     times: dict[str, list[float]] = {name: [] for name in at_hand()}

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ammlib.bench import attacks, growth, screening, show, steps, store
+from ammlib.bench import attacks, growth, screening, show, steps, store, tightness
 from ammlib.bench.nets import CASES
 from ammlib.classifier import choose
 from ammlib.device import keep_freed_memory
@@ -27,6 +27,7 @@ PARTS = {
     "growth": Part(growth.measure, show.growth, tuple(growth.NETS), growth.__doc__),
     "deepfool": Part(attacks.measure, show.deepfool, attacks.ARCHS, attacks.__doc__),
     "screening": Part(screening.measure, show.screening, ("mlp",), screening.__doc__),
+    "tightness": Part(tightness.measure, show.tightness, tuple(tightness.METHODS), tightness.__doc__),
 }
 DEFAULT = ("steps", "growth", "deepfool")  # screening trains a net from beginning to end
 OUTPUT = home() / "out" / "bench"

@@ -4,10 +4,14 @@ from collections.abc import Iterable
 from textwrap import fill
 from typing import Any
 
+import torch
+
 from ammlib.bench.growth import exponent
 from ammlib.bench.nets import VARIANTS
 from ammlib.bench.screening import summary
 from ammlib.bench.steps import PARTS
+from ammlib.bench.tightness import as_tensor, rank_correlation
+from ammlib.bench.tightness import ratios as ratios_to_best
 from ammlib.tables import aligned
 
 Measured = dict[str, Any]
@@ -19,6 +23,7 @@ TIME_AIMS = {  # ratios with six iterations, aimed at before anything was measur
     AVG: {"mlp": 8.0},
 }
 MEMORY_AIM, SPEED_AIM = 1.5, 5.0  # of MIN, screened; of DeepFool against foolbox
+SHOWN_RADII = (0.5, 1.0, 2.0)
 PROMISE = {"found": 0.995, "mean cosine": 0.999}
 
 
@@ -111,6 +116,46 @@ def deepfool(measured: Measured) -> str:
     missing = {"foolbox", "adv_lib"} - set().union(*(net["seconds"] for net in measured["nets"].values()))
     hint = f"\nnot installed: {', '.join(sorted(missing))}; `make bench` installs them" if missing else ""
     return aligned(rows) + hint
+
+
+def tightness(measured: Measured) -> str:
+    """Norms beside the best that any attack found, the ranking, and the time beside DeepFool's."""
+    head = ("net", "method", "attack", "mean norm", "x best, mean", "largest", "rank correlation", "x DeepFool's time")
+    rows = [head]
+    for arch, net in measured["nets"].items():
+        for method, found in net["methods"].items():
+            compared = found["compared"]
+            norms = {attack: as_tensor(values) for attack, values in compared["norms"].items()}
+            best = torch.stack(list(norms.values())).amin(0)
+            for attack, ratio in ratios_to_best(compared).items():
+                ok = ratio.isfinite()
+                lost = "" if ok.all() else f", {int((~ok).sum())} not found"
+                numbers = (f"{norms[attack][ok].mean():.3f}", f"{ratio[ok].mean():.3f}", f"{ratio[ok].max():.2f}{lost}")
+                slower = compared["seconds"][attack] / compared["seconds"]["deepfool"]
+                rank = f"{rank_correlation(norms[attack], best):.3f}"
+                rows.append((arch, method, attack, *numbers, rank, f"{slower:.1f}"))
+    return aligned(rows)
+
+
+def enlarged(measured: Measured) -> str:
+    """By how much training for it enlarged the margin: as DeepFool estimates it, the tight attack, and PGD."""
+    head = ("net", "method", "DeepFool", "x reference", "tight", "x reference", "DeepFool / tight", "robust to PGD at")
+    rows = [head]
+    for arch, net in measured["nets"].items():
+        mean = {
+            method: {attack: sum(norms) / len(norms) for attack, norms in found["norms"].items()}
+            for method, found in net["methods"].items()
+        }
+        for method, found in net["methods"].items():
+            cells = []
+            for attack, value in mean[method].items():
+                cells += [f"{value:.3f}", f"{value / mean['reference'][attack]:.2f}"]
+            loose = mean[method]["deepfool"] / mean[method]["tight"]
+            at = ", ".join(
+                f"{r:g}: {a:.0%}" for r, a in zip(measured["radii"], found["robust"], strict=True) if r in SHOWN_RADII
+            )
+            rows.append((arch, method, *cells, f"{loose:.2f}", at))
+    return aligned(rows)
 
 
 def aims(steps: Measured, deepfool: Measured) -> str:
