@@ -16,6 +16,7 @@ from ammlib.plots.plane import (
     draw_weights,
 )
 from ammlib.plots.style import CLASSES, COLOURS, figures_root, save, style_of
+from ammlib.plots.tightness import draw_perturbations, margins_by_attack, ratios_to_best, robust_accuracy
 from ammlib.plots.trainings import along_training, convergence, grid_search, spread, sweep
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "draw_line",
     "draw_loss_over_b",
     "draw_move",
+    "draw_perturbations",
     "draw_strip",
     "draw_turns",
     "draw_weights",
@@ -43,6 +45,9 @@ __all__ = [
     "grid_search",
     "margin_histogram",
     "margin_panels",
+    "margins_by_attack",
+    "ratios_to_best",
+    "robust_accuracy",
     "save",
     "screening_course",
     "spread",

@@ -1,0 +1,65 @@
+"""The comparison of attacks, in the small: that it measures, stores and shows; not how long anything takes."""
+
+import math
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+import pytest
+import torch
+
+from ammlib import bench, plots
+from ammlib.bench import show, store, tightness
+
+
+@pytest.fixture(scope="module")
+def measured():
+    """The published MLPs, on a few images."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tightness, "RADII", (0.5, 2.0))
+        patch.setattr(tightness, "ROUNDS", 1)
+        patch.setenv("AMMLIB_DATA", "no/such/folder")  # digits, enlarged, stand in
+        return tightness.measure(["mlp"], samples=12, compared=5)
+
+
+def test_every_published_net_is_measured(measured):
+    assert list(measured["nets"]["mlp"]["methods"]) == ["reference", "amm", "elsayed"]
+    for found in measured["nets"]["mlp"]["methods"].values():
+        assert len(found["correct"]) == 12 and len(found["robust"]) == len(measured["radii"]) == 2
+        assert all(
+            0 < near <= far for near, far in zip(found["norms"]["tight"], found["norms"]["deepfool"], strict=True)
+        )
+        assert found["robust"][0] >= found["robust"][1]
+        for attack in ("deepfool", "tight", "tight, 100 steps"):
+            assert len(found["compared"]["norms"][attack]) == 5 and found["compared"]["seconds"][attack] > 0
+
+
+def test_it_is_stored_and_shown(measured, tmp_path):
+    store.store("tightness", measured, "how", tmp_path)
+    stored = store.load("tightness", tmp_path)
+    text = show.tightness(stored)
+    assert text.count("\n") >= 9 and "tight, 100 steps" in text
+    table = show.enlarged(stored)
+    assert all(method in table for method in ("reference", "amm", "elsayed"))
+    for draw in (plots.ratios_to_best, plots.margins_by_attack, plots.robust_accuracy):
+        assert draw(stored).axes
+        plt.close("all")
+
+
+def test_ratios_are_to_the_least_norm_that_any_attack_found():
+    compared = {"norms": {"deepfool": [2.0, 3.0, None], "tight": [1.0, 3.0, 4.0]}}
+    found = tightness.ratios(compared)
+    assert found["deepfool"].tolist() == [2, 1, math.inf] and found["tight"].tolist() == [1, 1, 1]
+
+
+def test_the_rank_correlation_is_spearmans():
+    a, b = torch.tensor([1.0, 2, 3, 4, 5]), torch.tensor([1.0, 2, 3, 50, 4])
+    assert tightness.rank_correlation(a, a.exp()) == pytest.approx(1)
+    assert tightness.rank_correlation(a, -a) == pytest.approx(-1)
+    assert tightness.rank_correlation(a, b) == pytest.approx(0.9)  # 1 - 6 (1 + 1) / (5 (25 - 1))
+
+
+def test_it_is_a_part_of_the_benchmarks():
+    assert "tightness" in bench.PARTS and "tightness" not in bench.DEFAULT
