@@ -113,10 +113,14 @@ class AMM(nn.Module):
                 size = x.flatten(1).norm(dim=1) if self.relative else torch.ones_like(path.norm)  # eq. 5 or eq. 6
                 everywhere = self.keep(*shares.gather(path.success, path.norm / size, y, correct))
                 kept = shares.own(everywhere)
-            m = margin(model, path, kept, self.attack["overshoot"], self.high_order) / size[kept]
+            m = self.margins(model, x, y, correct, path, kept) / size[kept]
         self.last = report(shares, path, correct, everywhere, kept, m)
         t = torch.where(correct[kept], -self.c * m, self.d * m)
         return self.shrink(t, self.lam, self.clip).sum() / (shares.total / world())
+
+    def margins(self, model: nn.Module, x: Tensor, y: Tensor, correct: Tensor, path: Walk, kept: Tensor) -> Tensor:
+        """‖Δ_x‖ of the kept samples as a function of the weights."""
+        return margin(model, path, kept, self.attack["overshoot"], self.high_order)
 
     def keep(self, success: Tensor, m: Tensor, y: Tensor, correct: Tensor) -> Tensor:
         """The samples that count: those with the smallest margins or, where misclassified, the largest."""

@@ -27,6 +27,7 @@ LABELS = {
     "no_high_order": "AMM, ∇f constant",
     "elsayed": "Elsayed et al.",
     "deep_defense": "Deep Defense",
+    "refined": "AMM, tight margin",
 }
 
 IDENTITY = ("dataset", "family", "arch", "method", "scale", "source")  # not for `with_` to change

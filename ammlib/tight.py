@@ -26,18 +26,18 @@ def tight(model: nn.Module, x: Tensor, *, steps: int = 20) -> AttackResult:
     start = deepfool(model, x)
     x = x.detach()
     with frozen(model, x), torch.no_grad():
-        delta, found = along_boundary(model, x, start, steps)
+        delta, found = along_boundary(model, x, start.prediction, start.delta, steps)
         delta = onto_boundary(model, x, delta, start.prediction, found)
         success = arrived(class_logits(model, x + delta), start.prediction, torch.zeros_like(found))
     return AttackResult(delta, norm(delta), success, start.steps + steps, start.prediction)
 
 
-def along_boundary(model: nn.Module, x: Tensor, start: AttackResult, steps: int) -> tuple[Tensor, Tensor]:
-    """The shortest perturbation seen on a walk that changes the prediction; and where there is one."""
-    nearest, least = start.delta, torch.where(start.success, start.norm, torch.inf)
-    delta, mean, overshoot = nearest, torch.zeros_like(x), torch.full_like(least, OVERSHOOT)
+def along_boundary(model: nn.Module, x: Tensor, prediction: Tensor, delta: Tensor, steps: int) -> tuple[Tensor, Tensor]:
+    """The shortest perturbation seen on a walk from `delta` that changes the prediction; and where there is one."""
+    nearest, least = delta, torch.full_like(norm(delta), torch.inf)
+    mean, overshoot = torch.zeros_like(x), torch.full_like(least, OVERSHOOT)
     for part in torch.logspace(*torch.tensor(PART).log10(), steps).tolist():
-        gap, g = gap_and_gradient(model, x + delta, start.prediction)
+        gap, g = gap_and_gradient(model, x + delta, prediction)
         across, length = gap > 0, norm(delta)
         closer = across & (length < least)
         nearest, least = torch.where(expand(closer, x), delta, nearest), torch.where(closer, length, least)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from ammlib.amm import AMM
-from ammlib.baselines import Elsayed
+from ammlib.baselines import Elsayed, Refined
 from ammlib.checkpoint import load_checkpoint, save_checkpoint
 from ammlib.classifier import as_classes, choose
 from ammlib.data import Dataset, load_data, make_batches, noisy_labels, subset, unit, validation_split
@@ -23,7 +23,7 @@ from ammlib.interrupt import stop_between_steps
 from ammlib.models import make_model, margin_std
 from ammlib.recipes import Recipe, stands_for
 
-REGULARISERS: dict[str, Callable[..., AMM]] = {"amm": AMM, "elsayed": Elsayed}
+REGULARISERS: dict[str, Callable[..., AMM]] = {"amm": AMM, "elsayed": Elsayed, "refined": Refined}
 LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {  # of logits and labels, which may be none; all have a graph
     "cross_entropy": lambda f, y: F.cross_entropy(f, y, reduction="mean" if len(y) else "sum"),
     "none": lambda f, y: f[:0].sum(),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ammlib.amm import AMM
-from ammlib.baselines import Elsayed
+from ammlib.baselines import Elsayed, Refined
 from ammlib.data import CROPS
 from ammlib.recipes import (
     ALIASES,
@@ -363,7 +363,7 @@ def test_reference_of_has_the_same_data():
 
 
 def test_regularisers_can_be_built():
-    classes = {"amm": AMM, "elsayed": Elsayed}
+    classes = {"amm": AMM, "elsayed": Elsayed, "refined": Refined}
     for recipe in every_recipe():
         if recipe.regulariser:
             arguments = dict(recipe.regulariser)
@@ -390,6 +390,7 @@ RUNS = {  # study: runs at full scale, at short scale
     "grid_elsayed": (25, 25),
     "grid_cifar10": (9, 9),
     "grid_svhn": (9, 9),
+    "refined": (2 * 5, 2 * 2),
     "smoke": (7 * 2, 7 * 2),
     "digits": (4, 4),
 }

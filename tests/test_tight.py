@@ -4,10 +4,11 @@ import math
 
 import pytest
 import torch
-from conftest import Affine, make_net, rivals
+from conftest import Affine, assert_same, gradients, half_right, make_net, rivals
 from torch import nn
 
-from ammlib import deepfool
+from ammlib import AMM, deepfool
+from ammlib.baselines import Refined
 from ammlib.tight import tight
 
 
@@ -87,3 +88,26 @@ def test_without_a_boundary_there_is_none():
 def test_it_takes_a_step_at_least():
     with pytest.raises(ValueError, match="steps must be positive, got 0"):
         tight(Affine((5,), 3), torch.randn(2, 5, dtype=torch.float64), steps=0)
+
+
+# ---- as a regulariser
+
+
+def test_its_derivative_is_that_of_the_distance_on_a_linear_classifier():
+    torch.manual_seed(0)
+    model, x = Affine((5,), 3), torch.randn(30, 5, dtype=torch.float64)
+    y, amm = model(x).argmax(1), Refined("avg", "lin", lam=1.0, c=1.0)
+    ours = gradients(amm(model, x, y), model)
+    theirs = gradients(-model.distance(x, rivals(model(x))).amin(1).mean(), model)
+    assert_same(ours, theirs, 1e-3)  # it stops a little beyond the boundary
+
+
+def test_misclassified_samples_keep_deepfools_margin(digits):
+    net = make_net(lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 60), nn.ReLU(), nn.Linear(60, 10)), gain=3)
+    x = digits[0][:40]
+    wrong = (net(x).argmax(1) + 1) % 10
+    assert_same(gradients(Refined()(net, x, wrong), net), gradients(AMM()(net, x, wrong), net))
+    refined, usual = Refined("avg", "lin"), AMM("avg", "lin")
+    for y in (net(x).argmax(1), half_right(net, x)):
+        values = [regulariser(net, x, y).item() for regulariser in (refined, usual)]
+        assert values[0] > values[1] and refined.last.kept == usual.last.kept  # smaller margins, less reward

@@ -91,6 +91,4 @@ def robust_accuracy(measured: Measured) -> Figure:
 
 def nets_of(measured: Measured) -> list[tuple[str, str, dict[str, Any]]]:
     """(arch, method, what was found) of all nets."""
-    return [
-        (arch, method, found) for arch, net in measured["nets"].items() for method, found in net["methods"].items()
-    ]
+    return [(arch, method, found) for arch, net in measured["nets"].items() for method, found in net["methods"].items()]
