@@ -13,9 +13,10 @@ from torch import nn
 from ammlib.checkpoint import load_weights, weights_digest
 from ammlib.data import DataError
 from ammlib.device import best_device, keep_freed_memory
+from ammlib.prepare import prepare_data
 from ammlib.recipes import Recipe
 from ammlib.runs import Run, load_run, run_or_load, trained_model, weights_path
-from ammlib.train import Training, prepare_data
+from ammlib.train import Training
 
 PLAIN = (str, int, float, list, tuple, dict, type(None))  # what papermill can inject
 NAMES_OF_IPYTHON = ("In", "Out")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ammlib.checkpoint import load_weights, save_weights, weights_digest
 from ammlib.data import Dataset, load_data, subset
@@ -16,10 +16,10 @@ from ammlib.device import best_device
 from ammlib.distributed import from_main, is_main, main_first
 from ammlib.evaluate import evaluate
 from ammlib.files import home, write_atomically
-from ammlib.models import margin_std
+from ammlib.prepare import margin_units, new_model, prepare_data
 from ammlib.pretrained import pretrained
-from ammlib.recipes import Recipe, reference_of, stands_for
-from ammlib.train import Training, new_model, prepare_data, train
+from ammlib.recipes import Recipe, reference_of
+from ammlib.train import Training, train
 
 
 @dataclass(frozen=True)
@@ -105,17 +105,22 @@ def execute(recipe: Recipe, seed: int, *, force: bool = False, progress: bool = 
         checkpoint.unlink(missing_ok=True)
     with main_first():
         device, data = best_device(), prepare_data(recipe)
+    margin_rows(recipe, data)  # an impossible size is refused before the training
     start = starting_weights(recipe, seed, data.num_classes, progress)
     training = train(recipe, seed, weights=start, data=data, checkpoint=checkpoint, device=device, progress=progress)
     return finish(training, data, progress)
 
 
+def margin_rows(recipe: Recipe, data: Dataset) -> Tensor | None:
+    """The test images whose margin a run reports; None: all."""
+    return None if recipe.margin_size is None else subset(len(data.x_test), recipe.margin_size, recipe.data_seed)
+
+
 def finish(training: Training, data: Dataset, progress: bool = True) -> Run:
     """Evaluate a training that has come to its end, and store run and weights."""
     recipe, seed, device = training.recipe, training.seed, training.device
-    rows = None if recipe.margin_size is None else subset(len(data.x_test), recipe.margin_size, recipe.data_seed)
-    std = margin_std(stands_for(recipe.dataset, recipe.family))
-    metrics = evaluate(training.model, data.x_test.to(device), data.y_test.to(device), rows, progress, std)
+    x, y, rows = data.x_test.to(device), data.y_test.to(device), margin_rows(recipe, data)
+    metrics = evaluate(training.model, x, y, rows, progress, margin_units(recipe))
     weights = training.model.state_dict()
     run = Run(
         recipe=recipe,

@@ -25,10 +25,11 @@ from ammlib.device import best_device
 from ammlib.evaluate import in_units_of
 from ammlib.files import write_atomically
 from ammlib.models import make_model, margin_std
+from ammlib.prepare import prepare_data
 from ammlib.pretrained import pretrained
 from ammlib.recipes import make_recipe
 from ammlib.runs import results_root
-from ammlib.train import Training, prepare_data
+from ammlib.train import Training
 
 FOLDER = "imagenet_sample"
 FEW = 4  # images at a time: ten gradients of a ResNet-50 each

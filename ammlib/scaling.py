@@ -15,8 +15,9 @@ from statistics import median
 
 from ammlib.device import keep_freed_memory
 from ammlib.distributed import joined
+from ammlib.prepare import prepare_data
 from ammlib.recipes import make_recipe
-from ammlib.train import Training, prepare_data
+from ammlib.train import Training
 
 ARCHS, METHODS = ("mlp", "lenet"), ("reference", "amm")
 

@@ -13,10 +13,11 @@ from ammlib import plots
 from ammlib.amm import AGGREGATION, SHRINKAGE
 from ammlib.data import load_data
 from ammlib.evaluate import margins
+from ammlib.prepare import new_model
 from ammlib.recipes import label, make_recipe
 from ammlib.runs import Run, trained_model
 from ammlib.tables import aligned
-from ammlib.train import new_model, train
+from ammlib.train import train
 
 LARGEST_MARGIN = 0.99  # the rectangles are 1.98 apart
 

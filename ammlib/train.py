@@ -11,19 +11,24 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from ammlib.amm import AMM
-from ammlib.baselines import Elsayed, Refined
 from ammlib.checkpoint import load_checkpoint, save_checkpoint
-from ammlib.classifier import as_classes, choose
-from ammlib.data import Dataset, load_data, make_batches, noisy_labels, subset, unit, validation_split
-from ammlib.device import best_device, random_state_kept
+from ammlib.classifier import as_classes
+from ammlib.data import Dataset, make_batches, unit
+from ammlib.device import best_device
 from ammlib.distributed import Shares, anywhere, from_main, is_main, total, world, wrapped
 from ammlib.evaluate import error_rate, shared_margins
 from ammlib.interrupt import stop_between_steps
-from ammlib.models import make_model, margin_std
-from ammlib.recipes import Recipe, stands_for
+from ammlib.prepare import (
+    learning_rate,
+    make_regulariser,
+    margin_units,
+    new_model,
+    prepare_data,
+    set_mode,
+    trained_parameters,
+)
+from ammlib.recipes import Recipe
 
-REGULARISERS: dict[str, Callable[..., AMM]] = {"amm": AMM, "elsayed": Elsayed, "refined": Refined}
 LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {  # of logits and labels, which may be none; all have a graph
     "cross_entropy": lambda f, y: F.cross_entropy(f, y, reduction="mean" if len(y) else "sum"),
     "none": lambda f, y: f[:0].sum(),
@@ -36,41 +41,6 @@ WATCHED = 200  # test images whose margin is followed from epoch to epoch
 
 class TrainingError(RuntimeError):
     """A training that cannot go on."""
-
-
-def make_regulariser(recipe: Recipe) -> AMM | None:
-    """The regulariser that a recipe asks for."""
-    if recipe.regulariser is None:
-        return None
-    options = dict(recipe.regulariser)
-    return choose("regulariser", options.pop("name"), REGULARISERS)(**options)
-
-
-def prepare_data(recipe: Recipe, data: Dataset | None = None) -> Dataset:
-    """The data set with the recipe's validation split, then its subset, then its label noise, all by `data_seed`."""
-    data = load_data(recipe.dataset) if data is None else data
-    x, y, x_test, y_test = data.x_train, data.y_train, data.x_test, data.y_test
-    if recipe.validation:
-        kept, held_out = validation_split(len(y), recipe.data_seed)
-        x, y, x_test, y_test = x[kept], y[kept], x[held_out], y[held_out]
-    if recipe.train_size is not None:
-        chosen = subset(len(y), recipe.train_size, recipe.data_seed)
-        x, y = x[chosen], y[chosen]
-    if recipe.noisy:
-        y = noisy_labels(y, len(y) - recipe.noisy, data.num_classes, recipe.data_seed)
-    return Dataset(data.name, x, y, x_test, y_test, data.num_classes)
-
-
-def new_model(recipe: Recipe, seed: int, num_classes: int | None = None) -> nn.Module:
-    """The freshly initialised model of a run; the global random state stays as it was."""
-    with random_state_kept(best_device()):
-        torch.manual_seed(seed)
-        return make_model(stands_for(recipe.dataset, recipe.family), recipe.arch, num_classes)
-
-
-def learning_rate(recipe: Recipe, epoch: int) -> float:
-    """Step decay: the initial rate times the multiplier of the last cut."""
-    return recipe.lr * ([1.0] + [multiplier for cut, multiplier in recipe.decay if cut <= epoch])[-1]
 
 
 class Training:
@@ -215,7 +185,7 @@ class Training:
         images = unit(self.x_test[:watched])
         with torch.no_grad():
             self.require_finite(self.model(images), self.epoch, len(self.batches))
-        std = margin_std(stands_for(self.recipe.dataset, self.recipe.family))
+        std = margin_units(self.recipe)
         self.history.append(
             {
                 "epoch": self.epoch,
@@ -231,26 +201,6 @@ class Training:
         )
         self.sums = {}
         self.save()
-
-
-def trained_parameters(model: nn.Module, freeze_bn: bool) -> list[nn.Parameter]:
-    """The parameters to train: frozen batch norm keeps its own."""
-    frozen = {id(p) for module in batch_norms(model) for p in module.parameters()} if freeze_bn else set()
-    for parameter in model.parameters():
-        parameter.requires_grad_(id(parameter) not in frozen)
-    return [parameter for parameter in model.parameters() if parameter.requires_grad]
-
-
-def set_mode(model: nn.Module, freeze_bn: bool) -> None:
-    """Train mode, in which frozen batch norm goes on using its stored statistics."""
-    model.train()
-    if freeze_bn:
-        for module in batch_norms(model):
-            module.eval()
-
-
-def batch_norms(model: nn.Module) -> list[nn.Module]:
-    return [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
 
 
 def train(

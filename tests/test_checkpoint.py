@@ -17,8 +17,9 @@ from ammlib.checkpoint import (
     weights_digest,
 )
 from ammlib.files import write_atomically
+from ammlib.prepare import prepare_data
 from ammlib.recipes import make_recipe
-from ammlib.train import Training, prepare_data, train
+from ammlib.train import Training, train
 
 CPU = torch.device("cpu")
 IDENTITY = {"lr": 0.1, "decay": [[1, 0.1]], "regulariser": {"lam": 8.0}, "seed": 0}

@@ -13,9 +13,10 @@ from ammlib.checkpoint import save_weights
 from ammlib.cli import main, parse_setting, parser
 from ammlib.data import load_data
 from ammlib.evaluate import margins
+from ammlib.prepare import new_model
 from ammlib.recipes import make_recipe, study
 from ammlib.runs import load_run, run_path, weights_path
-from ammlib.train import Training, new_model
+from ammlib.train import Training
 
 COMMANDS = ["data", "train", "study", "compare", "margin", "bench", "reproduce"]
 

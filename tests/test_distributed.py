@@ -17,9 +17,10 @@ from ammlib import AMM, distributed
 from ammlib.checkpoint import load_weights, weights_digest
 from ammlib.distributed import shard
 from ammlib.evaluate import error_rate, shared_margins
+from ammlib.prepare import prepare_data
 from ammlib.recipes import make_recipe
 from ammlib.runs import checkpoint_path, load_run, run_or_load, weights_path
-from ammlib.train import Training, prepare_data, train
+from ammlib.train import Training, train
 
 # Three batches of 101, 101 and 1 images: no share is like the other, and one process has none of the last.
 SIZES = dict(train_size=203, batch=101)

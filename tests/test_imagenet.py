@@ -16,10 +16,11 @@ from ammlib.data import DataError, FolderBatches, ImageFiles, folders, image_fol
 from ammlib.evaluate import evaluate
 from ammlib.models import caffe, make_model, margin_std
 from ammlib.notebook import stored_runs
+from ammlib.prepare import prepare_data
 from ammlib.recipes import make_recipe, study
 from ammlib.runs import execute, load_run, run_or_load, trained_model
 from ammlib.sample_report import fine_tuning_table, sample_figure, sample_table
-from ammlib.train import Training, prepare_data
+from ammlib.train import Training
 
 CLASSES = ("n01", "n02", "n03")
 

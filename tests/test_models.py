@@ -9,7 +9,7 @@ from ammlib import AMM, MODELS, load_data, make_model, recipes
 from ammlib.classifier import as_classes
 from ammlib.models import DATASETS
 from ammlib.models.layers import Centre, OptionA
-from ammlib.train import batch_norms, set_mode, trained_parameters
+from ammlib.prepare import batch_norms, set_mode, trained_parameters
 from ammlib.vision import torchvision
 
 PARAMETERS = {

@@ -14,9 +14,9 @@ import ammlib.runs as runs
 from ammlib.checkpoint import load_weights, save_weights, weights_digest
 from ammlib.data import load_data, subset
 from ammlib.evaluate import error_rate, margins
+from ammlib.prepare import new_model
 from ammlib.recipes import Recipe, make_recipe, reference_of
 from ammlib.runs import Run, checkpoint_path, load_run, run_or_load, run_path, store_run, trained_model, weights_path
-from ammlib.train import new_model
 
 processes = multiprocessing.get_context("forkserver")
 processes.set_forkserver_preload(["ammlib.cli", "sklearn.datasets", "torch._dynamo", "pytest"])

@@ -20,15 +20,16 @@ import torch.nn.functional as F
 from conftest import folders
 from torch import nn
 
-from ammlib import AMM
+from ammlib import AMM, prepare
 from ammlib.checkpoint import load_checkpoint, weights_digest
 from ammlib.cli import main
 from ammlib.data import Dataset, load_data, subset
 from ammlib.interrupt import stop_between_steps
 from ammlib.models import make_model
+from ammlib.prepare import learning_rate, new_model, prepare_data
 from ammlib.recipes import make_recipe
 from ammlib.runs import checkpoint_path, run_or_load
-from ammlib.train import Training, TrainingError, learning_rate, new_model, prepare_data, train
+from ammlib.train import Training, TrainingError, train
 
 module = import_module("ammlib.train")  # `ammlib.train` is the function
 processes = multiprocessing.get_context("forkserver")  # imports once, so that each process starts quickly
@@ -157,7 +158,7 @@ def test_validation_trains_on_all_but_5000_images_and_evaluates_on_these(monkeyp
     x = torch.randint(256, (5300, 1, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     x[:, 0, 0, :2] = torch.stack([torch.arange(5300) // 256, torch.arange(5300) % 256], 1)  # each tells its number
     fake = Dataset("digits", x, torch.arange(5300) % 10, x[:7], torch.arange(7), 10)
-    monkeypatch.setattr(module, "load_data", lambda name: fake)
+    monkeypatch.setattr(prepare, "load_data", lambda name: fake)
     data = prepare_data(tiny(train_size=None, validation=True))
     numbers = [256 * x[:, 0, 0, 0].int() + x[:, 0, 0, 1] for x in (data.x_train, data.x_test)]
     assert [len(n) for n in numbers] == [300, 5000]
@@ -220,7 +221,7 @@ def test_the_progress_bar_shows_epoch_error_regulariser_and_kept_samples(capsys)
 @pytest.mark.parametrize("method", ["reference", "amm"])
 @pytest.mark.parametrize("freeze_bn", [True, False])
 def test_frozen_batch_norm_keeps_its_weights_and_statistics(method, freeze_bn, monkeypatch):
-    monkeypatch.setattr(module, "make_model", batch_norm_net)
+    monkeypatch.setattr(prepare, "make_model", batch_norm_net)
     training = start(tiny(method, freeze_bn=freeze_bn))
     before = deepcopy(training.model.state_dict())
     training.run(progress=False)
@@ -274,7 +275,7 @@ class Keeping(Training):
 @pytest.mark.parametrize("net", [make_model, batch_norm_net])
 @pytest.mark.parametrize("method, changes", [("reference", {}), ("amm", {}), ("amm", {"freeze_bn": True})])
 def test_resuming_from_any_step_equals_the_uninterrupted_run(method, changes, net, tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "make_model", net)
+    monkeypatch.setattr(prepare, "make_model", net)
     recipe = tiny(method, **changes)
     data = prepare_data(recipe)
     uninterrupted = result(train(recipe, 0, data=data, progress=False))

@@ -14,8 +14,8 @@ from ammlib.amm import AMM
 from ammlib.data import data_root, load_data, unit
 from ammlib.device import best_device
 from ammlib.models import make_model
+from ammlib.prepare import make_regulariser, set_mode, trained_parameters
 from ammlib.recipes import make_recipe
-from ammlib.train import make_regulariser, set_mode, trained_parameters
 
 VARIANTS = {  # what each changes of the recipe's MIN + EXP; AVG counts all samples, so it cannot be screened
     "MIN + EXP, screened": {},

@@ -14,9 +14,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ammlib.amm import AMM
+from ammlib.prepare import prepare_data
 from ammlib.recipes import Recipe, make_recipe
 from ammlib.runs import finish, load_run
-from ammlib.train import Training, prepare_data
+from ammlib.train import Training
 
 
 class Recording(AMM):
