@@ -1,11 +1,14 @@
+import hashlib
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from sklearn.datasets import load_digits
 from torch import nn
 
 from ammlib.bench.screening import Recording as RecordingAMM  # noqa: F401  for the tests
+from ammlib.data import sources
 
 torch.set_num_threads(1)
 
@@ -70,6 +73,19 @@ def digits():
     data = load_digits()
     order = torch.randperm(len(data.target), generator=torch.Generator().manual_seed(0))
     return torch.from_numpy(data.images / 16).unsqueeze(1)[order], torch.from_numpy(data.target).long()[order]
+
+
+def make_arrays(n_train=20, n_test=10, shape=(28, 28, 1), num_classes=5):
+    """What <name>.npz holds."""
+    rng = np.random.default_rng(0)
+    sizes = {"train": n_train, "test": n_test}
+    x = {f"x_{split}": rng.integers(0, 256, (n, *shape), dtype=np.uint8) for split, n in sizes.items()}
+    return x | {f"y_{split}": (np.arange(n) % num_classes).astype(np.uint8) for split, n in sizes.items()}
+
+
+def sums(arrays):
+    """Their SHA-256, as `ammlib.data` stores it."""
+    return tuple(hashlib.sha256(arrays[key].tobytes()).hexdigest() for key in sources.KEYS)
 
 
 def folders(root):
