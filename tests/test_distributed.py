@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -172,8 +173,8 @@ def test_one_process_needs_no_others():
 LONG = make_recipe("digits", "mlp", "amm", epochs=12)
 
 
-def torchrun(root, *options):
-    words = "-m torch.distributed.run --standalone --nproc-per-node 2 -m ammlib train --dataset digits --set epochs=12"
+def torchrun(root, *options, where="--standalone --nproc-per-node 2"):
+    words = f"-m torch.distributed.run {where} -m ammlib train --dataset digits --set epochs=12"
     environment = {**os.environ, **folders(root), "OMP_NUM_THREADS": "1"}
     pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     return subprocess.Popen([sys.executable, *words.split(), *options], env=environment, **pipes)
@@ -242,6 +243,20 @@ def test_a_stop_asked_of_one_process_stops_all_with_a_checkpoint(tmp_path, own_f
     assert job.returncode != 0 and "stopped; the same command" in shown and "another process" not in shown
     stopped = torch.load(checkpoint_path(LONG, 0), weights_only=True)["state"]
     assert 1 <= stopped["epoch"] < LONG.epochs and load_run(LONG, 0) is None
+
+
+def test_two_nodes_are_as_good_as_two_processes_and_the_first_writes(tmp_path, monkeypatch, uninterrupted):
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    where = f"--nnodes 2 --nproc-per-node 1 --rdzv-backend c10d --rdzv-id test --rdzv-endpoint localhost:{port}"
+    roots = [tmp_path / "first", tmp_path / "second"]
+    jobs = [torchrun(root, where=where) for root in roots]
+    assert sorted(len(finish(job).splitlines()) for job in jobs) == [0, 2]
+    (written,) = {path.relative_to(tmp_path).parts[0] for path in tmp_path.rglob("*.json")}
+    for name, value in folders(tmp_path / written).items():
+        monkeypatch.setenv(name, value)
+    assert load_run(LONG, 0).weights == uninterrupted[0].weights
 
 
 def test_what_is_wrong_is_said_and_ends_all_processes(tmp_path):

@@ -34,7 +34,7 @@ def draw_perturbations(axes: Axes, x: Tensor, deltas: Mapping[str, Tensor]) -> N
         axes.plot(*there.T, "o", markersize=4, color=style["color"], label=LOOKS[attack]["label"])
     axes.plot(*x.T, "o", markersize=4, color="black")
     axes.set_aspect("equal")
-    axes.legend()
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
 
 
 def ratios_to_best(measured: Measured) -> Figure:
