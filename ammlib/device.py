@@ -29,9 +29,9 @@ def keep_freed_memory() -> None:
 
 
 def return_freed_memory() -> None:
-    """Let glibc return large freed blocks, and all freed so far, so that the resident size is what is used."""
-    one_mib = 1 << 20
-    _set_thresholds(mapped_from=one_mib, trimmed_from=one_mib)
+    """Let glibc return freed blocks at once, those freed so far included, so that the resident size is what is used."""
+    small = 1 << 16
+    _set_thresholds(mapped_from=small, trimmed_from=small)
     if trim := _of_glibc("malloc_trim"):
         trim(0)
 

@@ -199,5 +199,5 @@ def test_the_figures_show_the_stored_numbers():
     assert len(bars) == len(stored["steps"]["nets"]) * len(bench.VARIANTS) * len(steps.PARTS)
     assert len(plots.cost_growth(stored["growth"]).axes) == 8
     assert len(plots.attack_times(stored["deepfool"]).axes) == len(stored["deepfool"]["nets"])
-    assert len(plots.screening_course(stored["screening"]["nets"]["mlp"]).axes) == 2
+    assert len(plots.screening_course(stored["screening"]["nets"]["mlp"]).axes) == 3
     plt.close("all")

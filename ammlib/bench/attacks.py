@@ -2,7 +2,8 @@
 
 The trained reference nets, untargeted from the prediction, l2, at most 50 steps, overshoot 0.02, without a box: foolbox
 gets bounds far away, adv-lib, which only knows [0, 1], a net whose inputs are shifted and scaled so that its box is
-[-3, 4]. The three take turns on the same test images; CPU time (CUDA events on a GPU), medians.
+[-3, 4]. All get the model as its user has it, after .eval(); they take turns on the same test images; CPU time (CUDA
+events on a GPU), medians.
 """
 
 from collections.abc import Callable, Iterable
@@ -74,7 +75,7 @@ def published_net(arch: str, method: str) -> nn.Module:
     recipe = make_recipe("mnist", arch, method, "short")
     model = make_model("mnist", arch)
     model.load_state_dict(load_weights(weights_path(recipe, 0)))
-    return model.to(best_device()).eval().requires_grad_(False)
+    return model.to(best_device()).eval()
 
 
 def measure(archs: Iterable[str] = ARCHS, samples: int = 500, repeats: int = 3) -> dict[str, Any]:
@@ -95,11 +96,12 @@ def compare(arch: str, samples: int, repeats: int) -> dict[str, Any]:
             start = clock.mark()
             found[name] = ATTACKS[name](model, x, y).detach()
             times[name].append(clock.between(start, clock.mark()) / 1e3)
+    fooled = {name: model(there).argmax(1) != y for name, there in found.items()}
     norms = {name: (there - x).flatten(1).norm(dim=1) for name, there in found.items()}
     return {
         "images": images.name,
         "seconds": {name: median(values) for name, values in times.items()},
         "mean_norm": {name: float(norm.mean()) for name, norm in norms.items()},
         "median_norm": {name: float(norm.median()) for name, norm in norms.items()},
-        "fooled": {name: float((model(there).argmax(1) != y).float().mean()) for name, there in found.items()},
+        "fooled": {name: float(changed.float().mean()) for name, changed in fooled.items()},
     }

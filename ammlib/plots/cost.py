@@ -10,9 +10,11 @@ from matplotlib.ticker import LogLocator, NullFormatter, NullLocator
 
 from ammlib.bench.growth import exponent
 from ammlib.bench.nets import VARIANTS
+from ammlib.bench.screening import both
 from ammlib.bench.show import PAPER, PROMISE, net_label
 from ammlib.bench.steps import PARTS
-from ammlib.plots.style import COLOURS
+from ammlib.plots.style import COLOURS, logarithmic
+from ammlib.runs import load_run
 
 Measured = dict[str, Any]
 BLUE = COLOURS["amm"]
@@ -47,8 +49,8 @@ def cost_ratios(steps: Measured) -> Figure:
             axes.axhline(1, **{**LOOKS["plain"], "marker": "", "linewidth": 1, "label": "plain cross-entropy"})
             for name in VARIANTS:
                 axes.plot(steps["steps"], net[of][name], label=name, **LOOKS[name])
-            ticks(axes, "y", (1, 1.5, 2, 3, 4, 6))
-        row[0].set_ylabel(f"{of} of a step (× plain)")
+            ticks(axes, "y", (1, 2, 3, 6) if of == "time" else (1, 1.5, 2, 3, 4))
+        row[0].set_ylabel(f"{of} (× plain)")
     for axes, net in zip(panels[0], nets, strict=True):
         axes.set_title(f"{net_label(net).replace(', ', chr(10))}\n{net['misclassified']:.0%} wrong", fontsize=8)
     for axes in panels[1]:
@@ -140,25 +142,34 @@ def ticks(axes: Axes, which: str, subs: tuple[int, ...]) -> None:
 
 
 def screening_course(net: Measured) -> Figure:
-    """Along a training run: how many samples screening follows, and what it misses of selections and gradient."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(7.2, 2.6))
-    step = np.array(net["step"])
-    share = 100 / net["batch"]
-    left.plot(step, share * np.array(net["attacked"]), color=BLUE, linewidth=1, label="followed, screened")
+    """Along a training run: whom screening follows, what it misses so far, and the test errors with and without it."""
+    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(7.2, 2.7))
+    step, share = np.array(net["step"]), 100 / net["batch"]
+    left.plot(step, share * np.array(net["attacked"]), color=BLUE, linewidth=1, label="followed for a step or more")
     left.plot(step, share * np.array(net["misclassified"]), color="0.5", linewidth=1, label="misclassified")
-    left.axhline(100, color=BLUE, linestyle=":", linewidth=1, label="followed, exact")
-    left.set(xlabel="training step", ylabel="share of a batch (%)", ylim=(0, 105))
-    missed = 100 * (1 - np.cumsum(net["found"]) / np.cumsum(net["exact"]))
-    known = [(s, 100 * (1 - c)) for s, c in zip(net["step"], net["cosine"], strict=True) if c is not None]
-    distance = np.array([d for _, d in known])
-    mean = np.cumsum(distance) / np.arange(1, len(distance) + 1)
-    right.plot(step, missed, color=BLUE, label="selections missed")
-    right.plot([s for s, _ in known], mean, color="#D55E00", label="1 − cosine, mean")
-    right.axhline(100 * (1 - PROMISE["found"]), color=BLUE, linestyle=":", label="promised")
-    right.axhline(100 * (1 - PROMISE["mean cosine"]), color="#D55E00", linestyle=":", label="promised")
-    right.set(xlabel="training step", ylabel="so far (%)", ylim=(0, None))
-    for axes in (left, right):
-        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
+    left.set(ylabel="share of a batch (%)", ylim=(0, 105))
+    cosines = np.array([1.0 if cosine is None else cosine for cosine in net["cosine"]])  # None: both are zero
+    missed = {
+        "found": ("selections missed", BLUE, 1 - np.cumsum(net["found"]) / np.cumsum(net["exact"])),
+        "mean cosine": ("1 − gradient cosine", "#D55E00", np.cumsum(1 - cosines) / np.arange(1, len(step) + 1)),
+    }
+    for width, (name, (label, colour, values)) in zip((3.5, 1.5), missed.items(), strict=True):  # both may be zero
+        middle.plot(step, 100 * values, color=colour, linewidth=width, label=label)
+        middle.axhline(100 * (1 - PROMISE[name]), color=colour, linestyle=":")
+    middle.text(0, 100 * (1 - PROMISE["found"]), "promised at most", color=BLUE, va="bottom", fontsize=7)
+    middle.text(0, 100 * (1 - PROMISE["mean cosine"]), "promised at most", color="#D55E00", va="bottom", fontsize=7)
+    middle.set(ylabel="so far (%)", ylim=(-0.02, 0.62))
+    for axes in (left, middle):
+        axes.set_xlabel("training step")
+        axes.xaxis.set_major_formatter(lambda at, _: f"{at / 1000:g}k")
+    for name, recipe in both(net["dataset"], net["arch"], **net["changes"]).items():
+        if run := load_run(recipe, 0):
+            errors = [entry["test_error"] for entry in run.history]
+            right.plot([entry["epoch"] for entry in run.history], errors, label=name, **LOOKS[f"MIN + EXP, {name}"])
+    right.set(xlabel="epoch", ylabel="test error (%)")
+    logarithmic(right)
+    for axes in (left, middle, right):
+        axes.legend(loc="lower left", bbox_to_anchor=(-0.05, 1))
     return figure
 
 
