@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from ammlib.bench.nets import CASES
 from ammlib.files import write_atomically
 from ammlib.runs import results_root
 
@@ -65,7 +66,8 @@ def store(part: str, values: dict[str, Any], method: str, folder: Path | None = 
     path = path_of(part, folder)
     known = json.loads(path.read_text("utf-8")) if path.exists() else {}
     nets = known.pop("nets", {}) if {**known, "nets": None} == {**fixed, "nets": None} else {}
-    nets = {name: json.dumps(net, allow_nan=False) for name, net in (nets | rounded(values["nets"])).items()}
+    nets |= rounded(values["nets"])
+    nets = {name: json.dumps(nets[name], allow_nan=False) for name in CASES if name in nets}
     text = one_a_line({**{name: json.dumps(value) for name, value in fixed.items()}, "nets": one_a_line(nets)})
     write_atomically(path, lambda file: file.write(f"{text}\n".encode()))
     return path

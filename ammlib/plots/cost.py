@@ -49,12 +49,12 @@ def cost_ratios(steps: Measured) -> Figure:
             axes.axhline(1, **{**LOOKS["plain"], "marker": "", "linewidth": 1, "label": "plain cross-entropy"})
             for name in VARIANTS:
                 axes.plot(steps["steps"], net[of][name], label=name, **LOOKS[name])
-            ticks(axes, "y", (1, 2, 3, 6) if of == "time" else (1, 1.5, 2, 3, 4))
+            ticks(axes, "y", (1, 2, 3, 6) if of == "time" else (1, 1.5, 2, 3, 4, 6))
         row[0].set_ylabel(f"{of} (× plain)")
     for axes, net in zip(panels[0], nets, strict=True):
         axes.set_title(f"{net_label(net).replace(', ', chr(10))}\n{net['misclassified']:.0%} wrong", fontsize=8)
     for axes in panels[1]:
-        axes.set(xticks=[1, 3, 6], xlabel="iterations $u$", ylim=(0.95, 1.05 * PAPER["memory"][1]))
+        axes.set(xticks=[1, 3, 6], xlabel="iterations $u$")
     figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=5, columnspacing=1)
     return figure
 
