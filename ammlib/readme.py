@@ -5,8 +5,9 @@ from collections.abc import Callable
 from itertools import product
 
 from ammlib import bench
-from ammlib.bench.show import SCREENED, net_label
+from ammlib.bench.show import SCREENED, mean_margins, net_label
 from ammlib.bench.steps import PARTS
+from ammlib.bench.tightness import comparisons
 from ammlib.files import home
 from ammlib.recipes import label
 from ammlib.tables import by_recipe, compare
@@ -63,7 +64,24 @@ def faster(net: dict | None, package: str) -> str:
     return f"{net['seconds'][package] / net['seconds']['ammlib']:.1f}x" if net and package in net["seconds"] else ""
 
 
-SECTIONS = {"results": results_table, "bench": bench_table}
+def tightness_table() -> str:
+    """How far each attack's norms are from the best of all, and the margins, from results/bench."""
+    measured = bench.load("tightness")
+    attacks = {"deepfool": "DeepFool", "tight": "tight", "DDN (foolbox)": "DDN", "FAB (adv-lib)": "FAB"}
+    heads = [f"{name}, x best (time)" for name in attacks.values()]
+    lines = ["| net | method | " + " | ".join([*heads, "margin, DeepFool", "margin, tight"]) + " |"]
+    lines.append("| --- " * (len(heads) + 4) + "|")
+    for arch, net in measured["nets"].items():
+        for method, found in net["methods"].items():
+            compared = comparisons(found["compared"])
+            cells = [f"{compared[a].ratio:.3f} ({compared[a].slower:.0f}x)" if a in compared else "" for a in attacks]
+            lines.append(
+                " | ".join([f"| {arch}", label(method), *cells, *map("{:.2f}".format, mean_margins(found))]) + " |"
+            )
+    return "\n".join(lines)
+
+
+SECTIONS = {"results": results_table, "bench": bench_table, "tightness": tightness_table}
 
 
 def render(text: str) -> str:

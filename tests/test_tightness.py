@@ -18,16 +18,16 @@ from ammlib.bench import show, store, tightness
 def measured():
     """The published MLPs, on a few images."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tightness, "RADII", (0.5, 2.0))
+        patch.setattr(tightness, "RADII", show.SHOWN_RADII)
         patch.setattr(tightness, "ROUNDS", 1)
         patch.setenv("AMMLIB_DATA", "no/such/folder")  # digits, enlarged, stand in
         return tightness.measure(["mlp"], samples=12, compared=5)
 
 
 def test_every_published_net_is_measured(measured):
-    assert list(measured["nets"]["mlp"]["methods"]) == ["reference", "amm", "elsayed"]
+    assert list(measured["nets"]["mlp"]["methods"]) == ["reference", "amm", "elsayed", "refined"]
     for found in measured["nets"]["mlp"]["methods"].values():
-        assert len(found["correct"]) == 12 and len(found["robust"]) == len(measured["radii"]) == 2
+        assert len(found["correct"]) == 12 and len(found["robust"]) == len(measured["radii"]) == 3
         assert all(
             0 < near <= far for near, far in zip(found["norms"]["tight"], found["norms"]["deepfool"], strict=True)
         )
@@ -42,16 +42,20 @@ def test_it_is_stored_and_shown(measured, tmp_path):
     text = show.tightness(stored)
     assert text.count("\n") >= 9 and "tight, 100 steps" in text
     table = show.enlarged(stored)
-    assert all(method in table for method in ("reference", "amm", "elsayed"))
+    assert all(method in table for method in ("reference", "amm", "elsayed", "refined"))
     for draw in (plots.ratios_to_best, plots.margins_by_attack, plots.robust_accuracy):
         assert draw(stored).axes
         plt.close("all")
 
 
 def test_ratios_are_to_the_least_norm_that_any_attack_found():
-    compared = {"norms": {"deepfool": [2.0, 3.0, None], "tight": [1.0, 3.0, 4.0]}}
+    norms = {"deepfool": [2.0, 3.0, None], "tight": [1.0, 3.0, 4.0]}
+    compared = {"norms": norms, "seconds": {"deepfool": 2.0, "tight": 8.0}}
     found = tightness.ratios(compared)
     assert found["deepfool"].tolist() == [2, 1, math.inf] and found["tight"].tolist() == [1, 1, 1]
+    loose, near = tightness.comparisons(compared).values()
+    assert loose == pytest.approx((2.5, 1.5, 2.0, 1, 1.0, 1.0))
+    assert near == pytest.approx((8 / 3, 1.0, 1.0, 0, 1.0, 4.0))
 
 
 def test_the_rank_correlation_is_spearmans():

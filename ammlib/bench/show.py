@@ -1,17 +1,15 @@
 """The stored measurements as text: a table for each part, and what follows from them."""
 
 from collections.abc import Iterable
+from statistics import fmean
 from textwrap import fill
 from typing import Any
-
-import torch
 
 from ammlib.bench.growth import exponent
 from ammlib.bench.nets import VARIANTS
 from ammlib.bench.screening import summary
 from ammlib.bench.steps import PARTS
-from ammlib.bench.tightness import as_tensor, rank_correlation
-from ammlib.bench.tightness import ratios as ratios_to_best
+from ammlib.bench.tightness import comparisons
 from ammlib.tables import aligned
 
 Measured = dict[str, Any]
@@ -120,42 +118,35 @@ def deepfool(measured: Measured) -> str:
 
 def tightness(measured: Measured) -> str:
     """Norms beside the best that any attack found, the ranking, and the time beside DeepFool's."""
-    head = ("net", "method", "attack", "mean norm", "x best, mean", "largest", "rank correlation", "x DeepFool's time")
-    rows = [head]
+    rows = [("net", "method", "attack", "mean norm", "x best", "at most", "rank correlation", "x DeepFool's time")]
     for arch, net in measured["nets"].items():
         for method, found in net["methods"].items():
-            compared = found["compared"]
-            norms = {attack: as_tensor(values) for attack, values in compared["norms"].items()}
-            best = torch.stack(list(norms.values())).amin(0)
-            for attack, ratio in ratios_to_best(compared).items():
-                ok = ratio.isfinite()
-                lost = "" if ok.all() else f", {int((~ok).sum())} not found"
-                numbers = (f"{norms[attack][ok].mean():.3f}", f"{ratio[ok].mean():.3f}", f"{ratio[ok].max():.2f}{lost}")
-                slower = compared["seconds"][attack] / compared["seconds"]["deepfool"]
-                rank = f"{rank_correlation(norms[attack], best):.3f}"
-                rows.append((arch, method, attack, *numbers, rank, f"{slower:.1f}"))
+            for attack, c in comparisons(found["compared"]).items():
+                most = f"{c.largest:.2f}" + (f", {c.lost} not found" if c.lost else "")
+                numbers = (f"{c.norm:.3f}", f"{c.ratio:.3f}", most, f"{c.rank:.3f}", f"{c.slower:.1f}")
+                rows.append((arch, method, attack, *numbers))
     return aligned(rows)
 
 
 def enlarged(measured: Measured) -> str:
-    """By how much training for it enlarged the margin: as DeepFool estimates it, the tight attack, and PGD."""
-    head = ("net", "method", "DeepFool", "x reference", "tight", "x reference", "DeepFool / tight", "robust to PGD at")
-    rows = [head]
+    """By how much training for it enlarged the margin, by DeepFool and by the tight attack; accuracy under PGD."""
+    radii = [measured["radii"].index(radius) for radius in SHOWN_RADII]
+    at = (f"PGD, r={radius:g}" for radius in SHOWN_RADII)
+    rows = [("net", "method", "DeepFool", "x reference", "tight", "x reference", "DeepFool / tight", *at)]
     for arch, net in measured["nets"].items():
-        mean = {
-            method: {attack: sum(norms) / len(norms) for attack, norms in found["norms"].items()}
-            for method, found in net["methods"].items()
-        }
+        means = {method: mean_margins(found) for method, found in net["methods"].items()}
         for method, found in net["methods"].items():
-            cells = []
-            for attack, value in mean[method].items():
-                cells += [f"{value:.3f}", f"{value / mean['reference'][attack]:.2f}"]
-            loose = mean[method]["deepfool"] / mean[method]["tight"]
-            at = ", ".join(
-                f"{r:g}: {a:.0%}" for r, a in zip(measured["radii"], found["robust"], strict=True) if r in SHOWN_RADII
-            )
-            rows.append((arch, method, *cells, f"{loose:.2f}", at))
+            loose, near = means[method]
+            grown = (value / before for value, before in zip(means[method], means["reference"], strict=True))
+            by_deepfool, by_tight = (f"{ratio:.2f}" for ratio in grown)
+            numbers = (f"{loose:.3f}", by_deepfool, f"{near:.3f}", by_tight, f"{loose / near:.2f}")
+            rows.append((arch, method, *numbers, *(f"{found['robust'][i]:.0%}" for i in radii)))
     return aligned(rows)
+
+
+def mean_margins(found: Measured) -> tuple[float, float]:
+    """Of a net: DeepFool's and the tight one."""
+    return fmean(found["norms"]["deepfool"]), fmean(found["norms"]["tight"])
 
 
 def aims(steps: Measured, deepfool: Measured) -> str:

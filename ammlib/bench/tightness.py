@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from importlib import import_module
 from importlib.util import find_spec
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +23,8 @@ from ammlib.evaluate import margins
 from ammlib.pgd import robust
 from ammlib.tight import tight
 
-METHODS = {"mlp": ("reference", "amm", "elsayed"), "lenet": ("reference", "amm")}  # whose weights are published
+# Whose weights are published.
+METHODS = {"mlp": ("reference", "amm", "elsayed", "refined"), "lenet": ("reference", "amm")}
 SAMPLES, COMPARED, ROUNDS = 1000, 300, 5
 COMPARABLE = ("deepfool", "tight")  # in time; the others are slower by far
 RADII = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0)  # pixel units
@@ -94,6 +95,30 @@ def against_others(model: nn.Module, x: Tensor, name: str) -> dict[str, Any]:
         norm, fooled = (there - x).flatten(1).norm(dim=1), model(there).argmax(1) != y
         norms[attack] = [n if ok else None for n, ok in zip(norm.tolist(), fooled.tolist(), strict=True)]
     return {"norms": norms, "seconds": {attack: median(times) for attack, times in seconds.items()}}
+
+
+class Comparison(NamedTuple):
+    """One attack beside the best of all, over the images where it found a point."""
+
+    norm: float  # mean
+    ratio: float  # to the least norm that any attack found, mean
+    largest: float  # of these ratios
+    lost: int  # images without a point
+    rank: float  # Spearman's correlation with the least norms
+    slower: float  # than DeepFool
+
+
+def comparisons(compared: dict[str, Any]) -> dict[str, Comparison]:
+    """Every attack that was measured, by name."""
+    norms = {attack: as_tensor(found) for attack, found in compared["norms"].items()}
+    best = torch.stack(list(norms.values())).amin(0)
+    found = {}
+    for attack, norm in norms.items():
+        ok = norm.isfinite()
+        ratio, slower = (norm / best)[ok], compared["seconds"][attack] / compared["seconds"]["deepfool"]
+        means = float(norm[ok].mean()), float(ratio.mean()), float(ratio.max())
+        found[attack] = Comparison(*means, int((~ok).sum()), rank_correlation(norm, best), slower)
+    return found
 
 
 def ratios(compared: dict[str, Any]) -> dict[str, Tensor]:
