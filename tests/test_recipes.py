@@ -390,7 +390,7 @@ RUNS = {  # study: runs at full scale, at short scale
     "grid_elsayed": (25, 25),
     "grid_cifar10": (9, 9),
     "grid_svhn": (9, 9),
-    "refined": (2 * 5, 2 * 2),
+    "refined": (2 * 5, 2),
     "smoke": (7 * 2, 7 * 2),
     "digits": (4, 4),
 }
