@@ -71,7 +71,7 @@ def test_steps_that_are_measured_leave_the_weights_alone(digits_only):
 
 
 def test_the_resident_size_is_read_in_bytes():
-    assert 10e6 < memory.resident() <= memory.peak_resident() < 1e12
+    assert 10e6 < memory.resident() < 1.01 * memory.peak_resident() < 1e12  # the two are counted separately
 
 
 # ---- growth
