@@ -22,7 +22,7 @@ COLOURS = {  # Okabe and Ito
     "no_high_order": "#56B4E9",
     "elsayed": "#E69F00",
     "deep_defense": "#D55E00",
-    "refined": "#F0E442",
+    "refined": "#882255",
     "min_inv": "#009E73",
     "min_lin": "#CC79A7",
     "avg_exp": "#0072B2",

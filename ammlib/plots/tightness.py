@@ -44,7 +44,8 @@ def ratios_to_best(measured: Measured) -> Figure:
     for axes, (arch, method, compared) in zip(panels[0], found, strict=True):
         for attack, ratio in ratios(compared).items():
             axes.plot(ratio.sort().values, np.linspace(0, 100, len(ratio)), **LOOKS[attack])
-        axes.set(title=f"{NETS[arch]}\n{label(method)}", xlim=(0.99, 1.55), xlabel="norm (× best)", ylim=(0, 102))
+        axes.set_title(f"{NETS[arch]}\n{label(method)}", fontsize=8)
+        axes.set(xlim=(0.99, 1.55), xlabel="norm (× best)", ylim=(0, 102))
     panels[0, 0].set_ylabel("images (%)")
     figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=5)
     return figure
