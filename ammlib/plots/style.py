@@ -78,5 +78,5 @@ def finish(axes: Axes, runs: Sequence[Run]) -> None:
         axes.text(0.5, 0.5, "not run yet", transform=axes.transAxes, ha="center", va="center", color="0.4", fontsize=12)
         if not axes.lines:
             axes.tick_params(bottom=False, left=False, labelbottom=False, labelleft=False)
-    elif axes.get_legend_handles_labels()[0]:
-        axes.legend()
+    elif lines := axes.get_legend_handles_labels()[0]:
+        axes.legend(**({"loc": "upper right", "ncols": 2} if len(lines) > 4 else {}))
