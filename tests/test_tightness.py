@@ -19,9 +19,8 @@ def measured():
     """The published MLPs, on a few images."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tightness, "RADII", show.SHOWN_RADII)
-        patch.setattr(tightness, "ROUNDS", 1)
         patch.setenv("AMMLIB_DATA", "no/such/folder")  # digits, enlarged, stand in
-        return tightness.measure(["mlp"], samples=12, compared=5)
+        return tightness.measure(["mlp"], repeats=1, samples=12, compared=5)
 
 
 def test_every_published_net_is_measured(measured):

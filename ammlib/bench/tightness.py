@@ -25,7 +25,7 @@ from ammlib.tight import tight
 
 # Whose weights are published.
 METHODS = {"mlp": ("reference", "amm", "elsayed", "refined"), "lenet": ("reference", "amm")}
-SAMPLES, COMPARED, ROUNDS = 1000, 300, 5
+SAMPLES, COMPARED = 1000, 300
 COMPARABLE = ("deepfool", "tight")  # in time; the others are slower by far
 RADII = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0)  # pixel units
 
@@ -55,7 +55,9 @@ ATTACKS: dict[str, tuple[str, Callable[[nn.Module, Tensor, Tensor], Tensor]]] = 
 }
 
 
-def measure(archs: Iterable[str] = tuple(METHODS), samples: int = SAMPLES, compared: int = COMPARED) -> dict[str, Any]:
+def measure(
+    archs: Iterable[str] = tuple(METHODS), repeats: int = 5, samples: int = SAMPLES, compared: int = COMPARED
+) -> dict[str, Any]:
     """By net and method: norms, seconds of the attacks, and robust accuracy."""
     nets = {}
     for arch in archs:
@@ -66,7 +68,7 @@ def measure(archs: Iterable[str] = tuple(METHODS), samples: int = SAMPLES, compa
             model = published_net(arch, method)
             nets[arch]["methods"][method] = {
                 **own(model, x, y.to(x.device)),
-                "compared": against_others(model, x[:compared], f"{arch}, {method}"),
+                "compared": against_others(model, x[:compared], f"{arch}, {method}", repeats),
             }
     return {"radii": RADII, "samples": samples, "nets": nets}
 
@@ -79,12 +81,12 @@ def own(model: nn.Module, x: Tensor, y: Tensor) -> dict[str, Any]:
     return {"correct": found["tight"].correct.int().tolist(), "norms": norms, "robust": accuracy}
 
 
-def against_others(model: nn.Module, x: Tensor, name: str) -> dict[str, Any]:
+def against_others(model: nn.Module, x: Tensor, name: str, repeats: int) -> dict[str, Any]:
     """Norms (None where the prediction did not change) and seconds of every attack at hand."""
     y, clock = model(x).argmax(1), Clock(x.device)
     at_hand = [attack for attack in ATTACKS if find_spec(ATTACKS[attack][0])]
     norms, seconds = {}, {attack: [] for attack in at_hand}
-    turns = [(attack, turn) for turn in range(ROUNDS) for attack in at_hand if not turn or attack in COMPARABLE]
+    turns = [(attack, turn) for turn in range(repeats) for attack in at_hand if not turn or attack in COMPARABLE]
     for attack, turn in tqdm(turns, name, leave=False):
         _, run = ATTACKS[attack]
         if not turn:
