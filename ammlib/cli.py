@@ -148,7 +148,7 @@ def parser() -> argparse.ArgumentParser:
     command.set_defaults(run=margin)
 
     command = commands.add_parser("bench", help="measure what a training step and DeepFool cost")
-    parts = "default: all but screening, which trains a net from beginning to end"
+    parts = f"default: {' '.join(measure.DEFAULT)}; the others take longer"
     command.add_argument("--parts", nargs="+", default=measure.DEFAULT, choices=measure.PARTS, help=parts)
     command.add_argument("--arch", nargs="+", default=list(measure.CASES), choices=measure.CASES, help="default: all")
     command.add_argument("--repeats", type=int, help="rounds of measuring (default: fewer for large nets)")

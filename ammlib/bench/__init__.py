@@ -1,4 +1,4 @@
-"""What the method costs: measured by `python -m ammlib bench`, stored in results/bench, shown by notebook 08."""
+"""What the method costs and how tight the margin is: measured by `python -m ammlib bench`, stored in results/bench."""
 
 from ammlib.bench.nets import CASES, VARIANTS
 from ammlib.bench.run import DEFAULT, OUTPUT, PARTS, bench

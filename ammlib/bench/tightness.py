@@ -6,6 +6,7 @@ steps), in turn; CPU time (CUDA events on a GPU), of the first two the median of
 do not change the prediction count as not found. Robust accuracy: l2 PGD, 40 steps, from the label.
 """
 
+import math
 from collections.abc import Callable, Iterable
 from importlib import import_module
 from importlib.util import find_spec
@@ -112,9 +113,8 @@ class Comparison(NamedTuple):
 
 def comparisons(compared: dict[str, Any]) -> dict[str, Comparison]:
     """Every attack that was measured, by name."""
-    norms = {attack: as_tensor(found) for attack, found in compared["norms"].items()}
-    best = torch.stack(list(norms.values())).amin(0)
-    found = {}
+    norms = all_norms(compared)
+    best, found = least(norms), {}
     for attack, norm in norms.items():
         ok = norm.isfinite()
         ratio, slower = (norm / best)[ok], compared["seconds"][attack] / compared["seconds"]["deepfool"]
@@ -125,14 +125,22 @@ def comparisons(compared: dict[str, Any]) -> dict[str, Comparison]:
 
 def ratios(compared: dict[str, Any]) -> dict[str, Tensor]:
     """Of each attack its norms divided by the smallest that any attack found for the same image."""
-    norms = {name: as_tensor(found) for name, found in compared["norms"].items()}
-    best = torch.stack(list(norms.values())).amin(0)
-    return {name: norm / best for name, norm in norms.items()}
+    norms = all_norms(compared)
+    return {attack: norm / least(norms) for attack, norm in norms.items()}
 
 
-def as_tensor(found: Iterable[float | None]) -> Tensor:
-    """Norms, infinite where no point was found."""
-    return torch.tensor([float("inf") if norm is None else norm for norm in found], dtype=torch.float64)
+def all_norms(compared: dict[str, Any]) -> dict[str, Tensor]:
+    """By attack, infinite where no point was found."""
+    stored = compared["norms"].items()
+    return {
+        attack: torch.tensor([math.inf if n is None else n for n in found], dtype=torch.float64)
+        for attack, found in stored
+    }
+
+
+def least(norms: dict[str, Tensor]) -> Tensor:
+    """The smallest norm that any attack found for each image."""
+    return torch.stack(list(norms.values())).amin(0)
 
 
 def rank_correlation(a: Tensor, b: Tensor) -> float:
