@@ -120,7 +120,9 @@ def test_screening_is_compared_along_a_run_that_is_stored_once(own_folders):
 
 def test_attacks_at_hand_are_compared_on_the_same_images(digits_only):
     found = attacks.measure(["mlp"], samples=5, repeats=1)["nets"]["mlp"]
-    assert set(found["seconds"]) == set(attacks.at_hand()) >= {"ammlib"}
+    assert list(found["seconds"]) == ["trainable", "frozen"]
+    for seconds in found["seconds"].values():
+        assert set(seconds) == set(attacks.at_hand()) >= {"ammlib"} and min(seconds.values()) > 0
     assert found["mean_norm"] == pytest.approx(
         dict.fromkeys(found["mean_norm"], found["mean_norm"]["ammlib"]), rel=0.02
     )
@@ -184,9 +186,15 @@ def test_the_verdict_places_the_ratios_beside_the_papers(ratio, time, memory):
 
 
 def test_aims_are_met_or_not():
-    speeds = {"nets": {"mlp": {"seconds": {"ammlib": 1.0, "foolbox": 6.0}}}}
+    speeds = {
+        "nets": {
+            "mlp": {
+                "seconds": {state: {"ammlib": 1.0, "foolbox": s} for state, s in (("trainable", 6.0), ("frozen", 4.0))}
+            }
+        }
+    }
     met = [line.split()[-1] for line in show.aims(made_up(2.0), speeds).splitlines()[1:]]
-    assert met == ["yes", "yes", "yes", "no", "yes"]  # time of three variants, memory, speed
+    assert met == ["yes", "yes", "yes", "no", "yes", "no"]  # time of three variants, memory, two speeds
 
 
 def test_the_figures_show_the_stored_numbers():

@@ -2,13 +2,15 @@
 
 The trained reference nets, untargeted from the prediction, l2, at most 50 steps, overshoot 0.02, without a box: foolbox
 gets bounds far away, adv-lib, which only knows [0, 1], a net whose inputs are shifted and scaled so that its box is
-[-3, 4]. All get the model as its user has it, after .eval(); they take turns on the same test images; CPU time (CUDA
+[-3, 4]. Once with the model as its user has it, after .eval(), and once with frozen parameters
+(requires_grad_(False)), which spares some implementations work. All take turns on the same test images; CPU time (CUDA
 events on a GPU), medians.
 """
 
 from collections.abc import Callable, Iterable
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import product
 from statistics import median
 from typing import Any
 
@@ -25,6 +27,7 @@ from ammlib.runs import weights_path
 
 ARCHS = ("mlp", "lenet")  # on larger nets the others would take minutes
 STEPS = 50
+PARAMETERS = {"trainable": True, "frozen": False}  # of the model: whether they require a gradient
 LOW, HIGH = -3.0, 4.0  # no perturbed pixel comes near
 
 
@@ -79,7 +82,7 @@ def published_net(arch: str, method: str) -> nn.Module:
 
 
 def measure(archs: Iterable[str] = ARCHS, samples: int = 500, repeats: int = 3) -> dict[str, Any]:
-    """Seconds, mean and median norm, and the share of images that changed their class."""
+    """Seconds with trainable and with frozen parameters, norms, and the share of images that changed their class."""
     return {"samples": samples, "repeats": repeats, "nets": {name: compare(name, samples, repeats) for name in archs}}
 
 
@@ -87,20 +90,21 @@ def compare(arch: str, samples: int, repeats: int) -> dict[str, Any]:
     model, images = published_net(arch, "reference"), Images(CASES[arch].dataset)
     x = images.test(samples)
     y, clock = model(x).argmax(1), Clock(x.device)
-    times: dict[str, list[float]] = {name: [] for name in at_hand()}
+    times: dict[str, dict[str, list[float]]] = {state: {name: [] for name in at_hand()} for state in PARAMETERS}
     found: dict[str, Tensor] = {}
-    for name in times:
+    for name in at_hand():
         ATTACKS[name](model, x[:10], y[:10])  # imports, and what is done once
-    for _ in tqdm(range(repeats), f"DeepFool on {arch}", leave=False):
-        for name in times:
+    for _, state in tqdm(list(product(range(repeats), PARAMETERS)), f"DeepFool on {arch}", leave=False):
+        model.requires_grad_(PARAMETERS[state])
+        for name, values in times[state].items():
             start = clock.mark()
             found[name] = ATTACKS[name](model, x, y).detach()
-            times[name].append(clock.between(start, clock.mark()) / 1e3)
+            values.append(clock.between(start, clock.mark()) / 1e3)
     fooled = {name: model(there).argmax(1) != y for name, there in found.items()}
     norms = {name: (there - x).flatten(1).norm(dim=1) for name, there in found.items()}
     return {
         "images": images.name,
-        "seconds": {name: median(values) for name, values in times.items()},
+        "seconds": {state: {name: median(values) for name, values in of.items()} for state, of in times.items()},
         "mean_norm": {name: float(norm.mean()) for name, norm in norms.items()},
         "median_norm": {name: float(norm.median()) for name, norm in norms.items()},
         "fooled": {name: float(changed.float().mean()) for name, changed in fooled.items()},

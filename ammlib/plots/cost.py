@@ -175,17 +175,19 @@ def screening_course(net: Measured) -> Figure:
 
 def attack_times(deepfool: Measured) -> Figure:
     """Seconds of the three DeepFools, a panel for each net, their mean norm beside the bars."""
-    nets = deepfool["nets"]
-    figure, panels = plt.subplots(1, len(nets), figsize=(7.2, 1.7), squeeze=False)
+    nets, height = deepfool["nets"], 0.4
+    figure, panels = plt.subplots(1, len(nets), figsize=(7.2, 2.1), squeeze=False)
     for axes, (arch, net) in zip(panels[0], nets.items(), strict=True):
-        names = list(net["seconds"])[::-1]
-        seconds = [net["seconds"][name] for name in names]
-        axes.barh(
-            [name.replace("_", "-") for name in names], seconds, color=[BLUE if n == "ammlib" else "0.6" for n in names]
-        )
-        for y, name in enumerate(names):
-            axes.text(seconds[y], y, f" {seconds[y]:.2f} s, norm {net['mean_norm'][name]:.3f}", va="center", fontsize=8)
-        axes.set_xlim(0, 1.75 * max(seconds))
+        names = list(net["mean_norm"])[::-1]
+        for (state, times), shift, alpha in zip(
+            net["seconds"].items(), (height / 2, -height / 2), (1, 0.5), strict=True
+        ):
+            for y, name in enumerate(names):
+                color = BLUE if name == "ammlib" else "0.5"
+                axes.barh(y + shift, times[name], height, color=color, alpha=alpha)
+                axes.text(times[name], y + shift, f" {times[name]:.2f} s, {state}", va="center", fontsize=7)
+        axes.set_yticks(range(len(names)), [f"{n.replace('_', '-')}\nnorm {net['mean_norm'][n]:.3f}" for n in names])
+        axes.set_xlim(0, 1.6 * max(max(times.values()) for times in net["seconds"].values()))
         axes.set(
             title=net_label({"arch": arch, "dataset": "mnist"}), xlabel=f"time of {deepfool['samples']} images (s)"
         )
