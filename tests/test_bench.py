@@ -165,7 +165,7 @@ def test_a_missing_file_says_how_to_make_it(tmp_path, own_folders):
 
 def test_the_command_measures_stores_and_prints(digits_only, tmp_path, capsys):
     assert main(["bench", "--parts", "deepfool", "--arch", "mlp", "--repeats", "1", "--output", str(tmp_path)]) == 0
-    assert json.loads((tmp_path / "deepfool.json").read_text())["repeats"] == 1
+    assert json.loads((tmp_path / "deepfool.json").read_text())["nets"]["mlp"]["repeats"] == 1
     assert "DeepFool of" in capsys.readouterr().out
 
 

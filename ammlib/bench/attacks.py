@@ -25,7 +25,7 @@ from ammlib.models import make_model
 from ammlib.recipes import make_recipe
 from ammlib.runs import weights_path
 
-ARCHS = ("mlp", "lenet")  # on larger nets the others would take minutes
+REPEATS = {"mlp": 15, "lenet": 5}  # by net; on larger ones the others would take minutes
 STEPS = 50
 PARAMETERS = {"trainable": True, "frozen": False}  # of the model: whether they require a gradient
 LOW, HIGH = -3.0, 4.0  # no perturbed pixel comes near
@@ -81,9 +81,10 @@ def published_net(arch: str, method: str) -> nn.Module:
     return model.to(best_device()).eval()
 
 
-def measure(archs: Iterable[str] = ARCHS, samples: int = 500, repeats: int = 3) -> dict[str, Any]:
+def measure(archs: Iterable[str] = tuple(REPEATS), repeats: int | None = None, samples: int = 500) -> dict[str, Any]:
     """Seconds with trainable and with frozen parameters, norms, and the share of images that changed their class."""
-    return {"samples": samples, "repeats": repeats, "nets": {name: compare(name, samples, repeats) for name in archs}}
+    nets = {arch: compare(arch, samples, repeats or REPEATS[arch]) for arch in archs}
+    return {"samples": samples, "nets": nets}
 
 
 def compare(arch: str, samples: int, repeats: int) -> dict[str, Any]:
@@ -104,6 +105,7 @@ def compare(arch: str, samples: int, repeats: int) -> dict[str, Any]:
     norms = {name: (there - x).flatten(1).norm(dim=1) for name, there in found.items()}
     return {
         "images": images.name,
+        "repeats": repeats,
         "seconds": {state: {name: median(values) for name, values in of.items()} for state, of in times.items()},
         "mean_norm": {name: float(norm.mean()) for name, norm in norms.items()},
         "median_norm": {name: float(norm.median()) for name, norm in norms.items()},

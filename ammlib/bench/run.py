@@ -25,7 +25,7 @@ class Part(NamedTuple):
 PARTS = {
     "steps": Part(steps.measure, show.steps, tuple(CASES), steps.__doc__),
     "growth": Part(growth.measure, show.growth, tuple(growth.NETS), growth.__doc__),
-    "deepfool": Part(attacks.measure, show.deepfool, attacks.ARCHS, attacks.__doc__),
+    "deepfool": Part(attacks.measure, show.deepfool, tuple(attacks.REPEATS), attacks.__doc__),
     "screening": Part(screening.measure, show.screening, ("mlp",), screening.__doc__),
     "tightness": Part(tightness.measure, show.tightness, tuple(tightness.METHODS), tightness.__doc__),
 }
