@@ -88,7 +88,7 @@ def faster(net: dict | None, package: str) -> str:
     if not net or package not in net["mean_norm"]:
         return ""
     usual, frozen = (f"{times[package] / times['ammlib']:.1f}x" for times in net["seconds"].values())
-    return f"{usual} ({frozen} with frozen parameters)"
+    return f"{usual} ({frozen} frozen)"
 
 
 def tightness_table() -> str:
