@@ -1,63 +1,26 @@
-"""Facts about training: a step is what the recipe says, and a run that was stopped anywhere ends as if it was not."""
+"""Facts about training: a step is what the recipe says, and what a run records is what it did."""
 
-import multiprocessing
-import os
-import random
 import re
-import runpy
-import shutil
-import signal
-import sys
-import threading
-import time
 from copy import deepcopy
 from importlib import import_module
-from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import folders
-from torch import nn
+from trainings import batch_norm_net, result, start, tiny
 
 from ammlib import AMM, prepare
 from ammlib.checkpoint import load_checkpoint, weights_digest
-from ammlib.cli import main
 from ammlib.data import Dataset, load_data, subset
-from ammlib.interrupt import stop_between_steps
-from ammlib.models import make_model
 from ammlib.prepare import learning_rate, new_model, prepare_data
-from ammlib.recipes import make_recipe
 from ammlib.runs import checkpoint_path, run_or_load
-from ammlib.train import Training, TrainingError, train
+from ammlib.train import TrainingError, train
 
 module = import_module("ammlib.train")  # `ammlib.train` is the function
-processes = multiprocessing.get_context("forkserver")  # imports once, so that each process starts quickly
-processes.set_forkserver_preload(["ammlib.cli", "sklearn.datasets", "torch._dynamo", "pytest"])
-
-SETTINGS = ["epochs=8", "margin_size=100"]
-COMMAND = ["train", "--dataset", "digits", "--arch", "mlp", "--method", "amm", "--seed", "1", "--set", *SETTINGS]
 CPU = torch.device("cpu")
 
 
 pytestmark = pytest.mark.usefixtures("own_folders")
-
-
-def tiny(method="amm", **changes):
-    """A recipe of two epochs of three steps."""
-    return make_recipe("digits", "mlp", method, **{"epochs": 2, "train_size": 60, "batch": 20, **changes})
-
-
-def start(recipe, seed=0, **options):
-    return Training(recipe, seed, prepare_data(recipe), **options)
-
-
-def batch_norm_net(*_, **__):
-    return nn.Sequential(nn.Flatten(), nn.Linear(64, 20), nn.BatchNorm1d(20), nn.ReLU(), nn.Linear(20, 10))
-
-
-def result(training):
-    return weights_digest(training.model.state_dict()), training.history
 
 
 # ---- one step
@@ -255,197 +218,3 @@ def test_without_a_checkpoint_the_error_does_not_claim_one(tmp_path):
     with pytest.raises(TrainingError, match="epoch 1, step 2") as caught:
         train(tiny("reference", lr=1e30), 0, checkpoint=tmp_path / "c.pt", progress=False)
     assert "kept" not in str(caught.value) and not (tmp_path / "c.pt").exists()
-
-
-# ---- stop and resume
-
-
-class Keeping(Training):
-    """Saves after every step and keeps every checkpoint."""
-
-    def save(self):
-        super().save()
-        shutil.copy(self.checkpoint, self.checkpoint.with_name(f"{self.epoch}-{self.step}.pt"))
-
-    def take_step(self, x, y):
-        super().take_step(x, y)
-        self.save()
-
-
-@pytest.mark.parametrize("net", [make_model, batch_norm_net])
-@pytest.mark.parametrize("method, changes", [("reference", {}), ("amm", {}), ("amm", {"freeze_bn": True})])
-def test_resuming_from_any_step_equals_the_uninterrupted_run(method, changes, net, tmp_path, monkeypatch):
-    monkeypatch.setattr(prepare, "make_model", net)
-    recipe = tiny(method, **changes)
-    data = prepare_data(recipe)
-    uninterrupted = result(train(recipe, 0, data=data, progress=False))
-    Keeping(recipe, 0, data, checkpoint=tmp_path / "last.pt").run(progress=False)
-    for moment in ("0-1", "0-2", "0-3", "1-0", "1-1", "1-2", "1-3", "2-0"):  # epochs and steps done
-        resumed = train(recipe, 0, data=data, checkpoint=tmp_path / f"{moment}.pt", progress=False)
-        assert result(resumed) == uninterrupted, moment
-
-
-@pytest.mark.parametrize("seconds, saves", [(-1.0, 6 + 2), (120.0, 2)])
-def test_checkpoints_are_saved_when_due_and_after_every_epoch(seconds, saves, tmp_path, monkeypatch):
-    saved = []
-    monkeypatch.setattr(module, "CHECKPOINT_SECONDS", seconds)
-    monkeypatch.setattr(Training, "save", lambda self: saved.append((self.epoch, self.step)))
-    train(tiny(), 0, progress=False)
-    assert len(saved) == saves and {(1, 0), (2, 0)} <= set(saved)
-
-
-def outcome(root):
-    """The bytes of the weights, and those of the run file but for its wall-clock time; no checkpoint is left."""
-    (weights,), (run,) = Path(root).rglob("*.safetensors"), Path(root).rglob("*.json")
-    text, replaced = re.subn(r'"seconds": [\d.]+', "", run.read_text())
-    assert replaced == 1 and not list(Path(root).rglob("*.pt"))
-    return weights.read_bytes(), text
-
-
-@pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory):
-    root = tmp_path_factory.mktemp("uninterrupted")
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in folders(root).items():
-            patch.setenv(name, value)
-        assert main(COMMAND) == 0
-    return outcome(root)
-
-
-def spawn(target, *args):
-    process = processes.Process(target=target, args=args)
-    process.start()
-    return process
-
-
-def train_until_killed(root, pipe, most):
-    """Run the command with a checkpoint after every step; tell of every step, and wait after `most`."""
-    os.environ |= folders(root)
-    torch.set_num_threads(1)
-    module.CHECKPOINT_SECONDS = 0.0
-    take_step, taken = Training.take_step, []
-
-    def tell(*args):
-        if len(taken) == most:
-            signal.pause()
-        take_step(*args)
-        taken.append(pipe.send(None))
-
-    Training.take_step = tell
-    main(COMMAND)
-
-
-def test_a_training_killed_at_ten_random_moments_ends_like_the_uninterrupted_one(tmp_path, uninterrupted):
-    rng = random.Random(0)
-    for _ in range(10):
-        steps = rng.randint(1, 5)
-        ours, theirs = processes.Pipe(duplex=False)
-        process = spawn(train_until_killed, tmp_path, theirs, steps + 4)
-        theirs.close()
-        for _ in range(steps):
-            ours.recv()
-        time.sleep(rng.uniform(0, 0.03))  # it computes a step, writes a checkpoint or evaluates an epoch
-        process.kill()
-        process.join()
-        assert process.exitcode == -signal.SIGKILL
-    (checkpoint,) = tmp_path.rglob("*.pt")
-    assert torch.load(checkpoint, weights_only=True)["state"]["epoch"] >= 1
-    assert main(COMMAND) == 0
-    assert outcome(tmp_path) == uninterrupted
-
-
-def die_after_write(root, number):
-    """Run a short training and be killed as soon as so many files were written."""
-    os.environ |= folders(root)
-    torch.set_num_threads(1)
-    replace, written = os.replace, []
-
-    def replace_and_die(*args):
-        written.append(replace(*args))
-        if len(written) == number:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    os.replace = replace_and_die
-    run_or_load(tiny(epochs=1), 0, progress=False)
-
-
-def test_a_kill_between_any_two_files_loses_nothing(tmp_path):
-    spawn(die_after_write, tmp_path / "whole", None).join()
-    for number, last in enumerate(["checkpoint", "weights", "run"], start=1):
-        process = spawn(die_after_write, tmp_path / last, number)
-        process.join()
-        assert process.exitcode == -signal.SIGKILL
-        (checkpoint,) = (tmp_path / last).rglob("*.pt")
-        if last == "run":  # all is stored and nothing left to do
-            checkpoint.unlink()
-        else:
-            spawn(die_after_write, tmp_path / last, None).join()
-        assert outcome(tmp_path / last) == outcome(tmp_path / "whole")
-
-
-def run_module(root):
-    """`python -m ammlib ...` with its messages in a file."""
-    os.environ |= folders(root)
-    torch.set_num_threads(1)
-    sys.argv, sys.stderr = ["ammlib", *COMMAND], (root / "stderr").open("w")
-    runpy.run_module("ammlib", run_name="__main__")
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_stops_cleanly_and_the_same_command_goes_on(number, tmp_path, uninterrupted):
-    process = spawn(run_module, tmp_path)
-    while not list(tmp_path.rglob("*.pt")):
-        assert process.is_alive()
-        time.sleep(0.005)
-    os.kill(process.pid, number)
-    process.join()
-    assert process.exitcode == 130
-    shown = (tmp_path / "stderr").read_text()
-    assert (
-        shown.endswith("stopped; the same command, without --force, goes on from the checkpoint\n")
-        and "Traceback" not in shown
-    )
-    (checkpoint,) = tmp_path.rglob("*.pt")
-    assert torch.load(checkpoint, weights_only=True)["state"]["step"] > 0  # within an epoch, not at its end
-    assert main(COMMAND) == 0
-    assert outcome(tmp_path) == uninterrupted
-
-
-def test_the_second_ctrl_c_interrupts_at_once():
-    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
-    with stop_between_steps() as stopping:
-        assert not stopping()
-        signal.raise_signal(signal.SIGINT)
-        assert stopping()
-        with pytest.raises(KeyboardInterrupt):
-            signal.raise_signal(signal.SIGINT)
-    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
-
-
-def test_ctrl_c_during_the_last_evaluation_is_not_lost(tmp_path, monkeypatch):
-    end_epoch = Training.end_epoch
-
-    def interrupted(self):
-        if self.epoch == 1:
-            signal.raise_signal(signal.SIGINT)
-        end_epoch(self)
-
-    uninterrupted = result(train(tiny(), 0, progress=False))
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(Training, "end_epoch", interrupted)
-        train(tiny(), 0, checkpoint=tmp_path / "c.pt", progress=False)
-    assert result(train(tiny(), 0, checkpoint=tmp_path / "c.pt", progress=False)) == uninterrupted
-
-
-def test_training_works_outside_the_main_thread():
-    results = []
-    thread = threading.Thread(target=lambda: results.append(result(train(tiny(), 0, progress=False))))
-    thread.start()
-    thread.join()
-    assert results == [result(train(tiny(), 0, progress=False))]
-
-
-def test_a_finished_checkpoint_needs_no_step(tmp_path, monkeypatch):
-    first = result(train(tiny(), 0, checkpoint=tmp_path / "c.pt", progress=False))
-    monkeypatch.setattr(Training, "take_step", lambda *_: pytest.fail("there was nothing to train"))
-    assert result(train(tiny(), 0, checkpoint=tmp_path / "c.pt", progress=False)) == first

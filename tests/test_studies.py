@@ -1,0 +1,101 @@
+"""Facts about the studies: each has its runs, shares them, and every published number is of one."""
+
+import csv
+from pathlib import Path
+
+from ammlib.recipes import (
+    STUDIES,
+    make_recipe,
+    reference_of,
+    study,
+)
+
+TEXT_ONLY = {"Sec. 3.1", "Sec. 3.1 footnote", "Sec. 4.5"}  # published about no run in particular
+RUNS = {  # study: runs at full scale, at short scale
+    "table1": (7 * 5, 4 * 3 + 3 * 2),
+    "table2": (4 * 5, 4 * 3),
+    "fig4": (12 * 4 * 5, 4 * 4 * 2),
+    "fig5": (12 * 3 * 5, 4 * 3 * 2),
+    "table3": (3 * 2 * 5, 2 * (3 + 2 + 1)),
+    "table4": (7 * 2 * 5, 2 * (2 + 6)),
+    "table5": (7 * 2 * 5, 7 * 2),
+    "table6": (7 * 2 * 5, 7 * 2),
+    "table7": (3 * 2, 3 * 2),
+    "fig1": (6 * 5, 6),
+    "grid_min_exp": (27, 27),
+    "grid_elsayed": (25, 25),
+    "grid_cifar10": (9, 9),
+    "grid_svhn": (9, 9),
+    "refined": (2 * 5, 2),
+    "smoke": (7 * 2, 7 * 2),
+    "digits": (4, 4),
+}
+
+
+def test_studies_have_their_runs():
+    assert list(RUNS) == list(STUDIES)
+    for name, sizes in RUNS.items():
+        runs = {scale: study(name, scale) for scale in ("full", "short")}
+        assert tuple(map(len, runs.values())) == sizes
+        for scale, listed in runs.items():
+            assert len(set(listed)) == len(listed)
+            assert {run.recipe.scale for run in listed} == {scale}
+
+
+def test_studies_start_from_references_that_come_first():
+    for name in STUDIES:
+        for scale in ("full", "short"):
+            done = set()
+            for recipe, seed in study(name, scale):
+                assert recipe.start != "reference" or (reference_of(recipe), seed) in done
+                done.add((recipe, seed))
+
+
+def test_what_varies():
+    thousand = [1000 * n for n in range(5, 61, 5)]
+    sizes = {run.recipe.train_size for run in study("fig4", "full")}
+    assert sizes == {None, *thousand[:-1]}
+    assert {run.recipe.noisy for run in study("fig5", "full")} == {0, *thousand[:-1]}
+    assert {run.recipe.train_size for run in study("fig4", "short")} == {5000, 10_000, 20_000, None}
+    assert {run.recipe.noisy for run in study("fig5", "short")} == {0, 20_000, 40_000, 55_000}
+    assert {run.recipe.method for run in study("fig1")} == {
+        "avg_lin",
+        "avg_inv",
+        "avg_exp",
+        "min_lin",
+        "min_inv",
+        "amm",
+    }
+    for recipe, seed in study("grid_min_exp", "short"):
+        assert (recipe.validation, recipe.train_size, recipe.epochs, seed) == (True, 10_000, 10, 0)
+        assert recipe.decay == ((5, 0.1), (8, 0.01))
+    grid = {(run.recipe.regulariser["lam"], run.recipe.regulariser["c"]) for run in study("grid_min_exp")}
+    assert grid == {(lam, c) for lam in (16, 32, 64) for c in (1, 2, 4)}
+
+
+def test_studies_share_their_runs():
+    for scale in ("full", "short"):
+        whole = [run for run in study("table2", scale) if run.seed < 2]
+        assert set(whole) <= set(study("fig4", scale))
+        assert {run for run in whole if run.recipe.method != "no_high_order"} <= set(study("fig5", scale))
+        assert set(study("table2", scale)) >= {run for run in study("table3", scale) if run.recipe.arch == "mlp"}
+    assert study("fig2") == study("table1")
+    assert study("fig3") == study("table2")
+
+
+def test_every_published_number_of_ours_has_its_runs():
+    settings = {"train": "train_size", "noisy": "noisy"}
+    table = Path(__file__).parents[1] / "results" / "paper.csv"
+    rows = [row for row in csv.DictReader(table.open(encoding="utf-8")) if row["competitor"] == "false"]
+    assert {row["source"] for row in rows} >= TEXT_ONLY
+    seen = set()
+    for row in rows:
+        if row["source"] in TEXT_ONLY:
+            continue
+        name = row["source"].removesuffix(" text").replace("Fig. ", "fig").replace("Table ", "table")
+        setting = dict(part.split("=") for part in row["condition"].split())
+        overrides = {settings[key]: int(value) for key, value in setting.items()}
+        recipe = make_recipe(row["dataset"], row["arch"], row["method"], "full", **overrides)
+        assert recipe in [run.recipe for run in study(name, "full")], row
+        seen.add(name)
+    assert seen == {f"table{n}" for n in range(1, 8)} | {"fig1", "fig3", "fig4", "fig5"}
