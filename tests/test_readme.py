@@ -17,10 +17,12 @@ def test_its_generated_tables_are_those_of_the_stored_results(text):
     assert render(text) == text, "stale: run `python -m ammlib.readme`"
 
 
-def test_its_training_loop_runs_as_written(text, capsys):
-    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    exec(compile(code, "README.md", "exec"), {})
+def test_its_code_runs_as_written(text, capsys):
+    names = {}
+    for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        exec(compile(code, "README.md", "exec"), names)
     assert "error" in capsys.readouterr().out
+    assert names["amm"].last.kept and all(p.grad.any() for p in names["model"].parameters())
 
 
 def test_every_file_that_it_names_exists(text):
