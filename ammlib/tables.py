@@ -226,7 +226,7 @@ def truncated_from(recipe: Recipe) -> str:
     terms = recipe.regulariser or {}
     limits = {"exp": lambda lam, clip: math.log(clip / lam), "inv": lambda lam, clip: 1 - lam / clip}
     limit = limits.get(terms.get("shrinkage", ""))
-    return f"{limit(terms['lam'], terms['clip']) / terms['d']:.2f}" if limit else ""
+    return f"{limit(terms['lam'], terms['clip']) / terms['d']:.2f}" if limit and "clip" in terms else ""
 
 
 def ranking(found: Iterable[Run]) -> str:

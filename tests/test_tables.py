@@ -1,5 +1,6 @@
 """Facts about the tables of paper versus ours."""
 
+import math
 from dataclasses import replace
 
 import matplotlib.pyplot as plt
@@ -207,6 +208,11 @@ def test_the_course_of_a_training_is_told_by_its_last_epoch_and_its_best():
     numbers = ["1.00", "2.00", "1.50", "9.00", "0.50", "1.00", "2", "0.45"]
     assert line.split() == ["mlp", "AMM", "(MIN+EXP)", *numbers]
     assert header.endswith("truncated from")  # log(50 / 32) / d
+
+
+@pytest.mark.parametrize(("method", "margin"), [("amm", f"{math.log(50 / 32):.2f}"), ("avg_lin", ""), ("refined", "")])
+def test_the_pull_of_a_misclassified_sample_ends_where_its_term_is_truncated(method, margin):
+    assert tables.truncated_from(make_recipe("mnist", "mlp", method)) == margin
 
 
 def test_figures_of_what_has_not_run_say_so(results):
