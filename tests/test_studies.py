@@ -24,6 +24,7 @@ RUNS = {  # study: runs at full scale, at short scale
     "fig1": (6 * 5, 6),
     "grid_min_exp": (27, 27),
     "grid_elsayed": (25, 25),
+    "grid_elsayed_noisy": (15, 15),
     "grid_cifar10": (9, 9),
     "grid_svhn": (9, 9),
     "refined": (2 * 5, 2),
