@@ -186,13 +186,8 @@ def test_the_verdict_places_the_ratios_beside_the_papers(ratio, time, memory):
 
 
 def test_aims_are_met_or_not():
-    speeds = {
-        "nets": {
-            "mlp": {
-                "seconds": {state: {"ammlib": 1.0, "foolbox": s} for state, s in (("trainable", 6.0), ("frozen", 4.0))}
-            }
-        }
-    }
+    seconds = {"trainable": {"ammlib": 1.0, "foolbox": 6.0}, "frozen": {"ammlib": 1.0, "foolbox": 4.0}}
+    speeds = {"nets": {"mlp": {"seconds": seconds}}}
     met = [line.split()[-1] for line in show.aims(made_up(2.0), speeds).splitlines()[1:]]
     assert met == ["yes", "yes", "yes", "no", "yes", "no"]  # time of three variants, memory, two speeds
 

@@ -91,9 +91,9 @@ def compare(arch: str, samples: int, repeats: int) -> dict[str, Any]:
     model, images = published_net(arch, "reference"), Images(CASES[arch].dataset)
     x = images.test(samples)
     y, clock = model(x).argmax(1), Clock(x.device)
-    times: dict[str, dict[str, list[float]]] = {state: {name: [] for name in at_hand()} for state in PARAMETERS}
-    found: dict[str, Tensor] = {}
-    for name in at_hand():
+    names, found = at_hand(), {}
+    times: dict[str, dict[str, list[float]]] = {state: {name: [] for name in names} for state in PARAMETERS}
+    for name in names:
         ATTACKS[name](model, x[:10], y[:10])  # imports, and what is done once
     for _, state in tqdm(list(product(range(repeats), PARAMETERS)), f"DeepFool on {arch}", leave=False):
         model.requires_grad_(PARAMETERS[state])

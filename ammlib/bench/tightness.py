@@ -126,7 +126,8 @@ def comparisons(compared: dict[str, Any]) -> dict[str, Comparison]:
 def ratios(compared: dict[str, Any]) -> dict[str, Tensor]:
     """Of each attack its norms divided by the smallest that any attack found for the same image."""
     norms = all_norms(compared)
-    return {attack: norm / least(norms) for attack, norm in norms.items()}
+    best = least(norms)
+    return {attack: norm / best for attack, norm in norms.items()}
 
 
 def all_norms(compared: dict[str, Any]) -> dict[str, Tensor]:
