@@ -4,11 +4,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from sklearn.datasets import load_digits
 from torch import nn
 
 from ammlib.bench.screening import Recording as RecordingAMM  # noqa: F401  for the tests
+from ammlib.data import folders as image_folders
 from ammlib.data import sources
+from ammlib.models import make_model
 
 torch.set_num_threads(1)
 
@@ -97,3 +100,30 @@ def own_folders(tmp_path, monkeypatch):
     """Results and checkpoints of the test go to its own folders."""
     for name, value in folders(tmp_path).items():
         monkeypatch.setenv(name, value)
+
+
+@pytest.fixture
+def tiny_images(tmp_path, monkeypatch, own_folders):
+    """A data folder with the data set `tiny`: two training images and one test image of each of three classes."""
+    random = np.random.default_rng(0)
+    for split, count in (("train", 2), ("val", 1)):
+        for name in ("n01", "n02", "n03"):
+            folder = tmp_path / "data" / "tiny" / split / name
+            folder.mkdir(parents=True)
+            for i in range(count):
+                noise = random.integers(0, 256, (9, 12, 3), dtype=np.uint8)
+                Image.fromarray(noise).resize((320, 240), Image.Resampling.BILINEAR).save(folder / f"{i}.JPEG")
+    monkeypatch.setenv("AMMLIB_DATA", str(tmp_path / "data"))
+    monkeypatch.delenv("AMMLIB_IMAGENET", raising=False)
+    monkeypatch.setattr(image_folders, "WORKERS", 0)
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def tiny_weights(tiny_images, monkeypatch):
+    """Weights of a ResNet-18 with three classes, as torchvision would store them, in the data folder; small images."""
+    monkeypatch.setattr(image_folders, "SIZE", 64)
+    torch.manual_seed(0)
+    model = make_model("imagenet", "resnet18", 3)
+    torch.save(model[1].state_dict(), tiny_images / "imagenet_resnet18.pth")
+    return model.state_dict()
