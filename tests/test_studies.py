@@ -3,12 +3,10 @@
 import csv
 from pathlib import Path
 
-from ammlib.recipes import (
-    STUDIES,
-    make_recipe,
-    reference_of,
-    study,
-)
+import pytest
+
+from ammlib.recipes import STUDIES, make_recipe, reference_of, study
+from ammlib.runs import load_run
 
 TEXT_ONLY = {"Sec. 3.1", "Sec. 3.1 footnote", "Sec. 4.5"}  # published about no run in particular
 RUNS = {  # study: runs at full scale, at short scale
@@ -26,6 +24,7 @@ RUNS = {  # study: runs at full scale, at short scale
     "grid_elsayed": (25, 25),
     "grid_elsayed_noisy": (15, 15),
     "grid_cifar10": (9, 9),
+    "grid_cifar10_d": (3, 3),
     "grid_svhn": (9, 9),
     "refined": (2 * 5, 2),
     "smoke": (7 * 2, 7 * 2),
@@ -72,6 +71,13 @@ def test_what_varies():
         assert recipe.decay == ((5, 0.1), (8, 0.01))
     grid = {(run.recipe.regulariser["lam"], run.recipe.regulariser["c"]) for run in study("grid_min_exp")}
     assert grid == {(lam, c) for lam in (16, 32, 64) for c in (1, 2, 4)}
+
+
+@pytest.mark.parametrize("name", ["grid_cifar10", "grid_cifar10_d"])
+def test_the_recipes_take_the_best_of_the_search(name):
+    errors = {load_run(*run).metrics["error"]: run.recipe for run in study(name, "short")}
+    best = errors[min(errors)]
+    assert make_recipe(best.dataset, best.arch, best.method, "short").regulariser == best.regulariser
 
 
 def test_studies_share_their_runs():
