@@ -235,12 +235,14 @@ def reference_of(recipe: Recipe) -> Recipe:
 
 
 def study(name: str, scale: str = "auto") -> list[Run]:
-    """The runs behind a figure or table of the paper."""
+    """The runs behind a figure or table of the paper; a reference comes before what starts from it."""
     table = choose("study", ALIASES.get(name, name), STUDIES)
     dataset, scale = table["dataset"], _scale(table["dataset"], scale)
     seeds, vary = table[scale].get("seeds_of", {}), table[scale].get("vary", {})
     runs = []
     for arch, method, *values in product(table["archs"], table["methods"], *vary.values()):
         recipe = make_recipe(dataset, arch, method, scale, **dict(zip(vary, values, strict=True)))
-        runs += [Run(recipe, seed) for seed in range(seeds.get(arch, seeds.get(method, table[scale]["seeds"])))]
-    return runs
+        chain = [reference_of(recipe), recipe] if recipe.start == "reference" else [recipe]
+        count = seeds.get(arch, seeds.get(method, table[scale]["seeds"]))
+        runs += [Run(*run) for run in product(chain, range(count))]
+    return list(dict.fromkeys(runs))

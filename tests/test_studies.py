@@ -25,7 +25,7 @@ RUNS = {  # study: runs at full scale, at short scale
     "grid_elsayed_noisy": (15, 15),
     "grid_cifar10": (9, 9),
     "grid_cifar10_d": (3, 3),
-    "grid_svhn": (9, 9),
+    "grid_svhn": (12, 1 + 12),
     "refined": (2 * 5, 2),
     "smoke": (7 * 2, 7 * 2),
     "digits": (4, 4),

@@ -11,11 +11,13 @@ from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from ammlib.amm import AMM
+from ammlib.checkpoint import load_weights
 from ammlib.data import data_root, load_data, unit
 from ammlib.device import best_device
 from ammlib.models import make_model
 from ammlib.prepare import make_regulariser, set_mode, trained_parameters
 from ammlib.recipes import make_recipe
+from ammlib.runs import weights_path
 
 VARIANTS = {  # what each changes of the recipe's MIN + EXP; AVG counts all samples, so it cannot be screened
     "MIN + EXP, screened": {},
@@ -33,6 +35,7 @@ class Case:
     batch: int
     warm_up: int  # plain steps, then a tenth as many with MIN + EXP
     repeats: int
+    fine_tuned: bool = False  # instead of training it starts from its published reference, if the images are at hand
 
 
 CASES = {
@@ -40,7 +43,7 @@ CASES = {
     "lenet": Case("mnist", "lenet", 100, 600, 4),
     "liunet": Case("mnist", "liunet", 50, 100, 1),
     "lenet_cifar": Case("cifar10", "lenet", 100, 400, 3),
-    "resnet20": Case("cifar10", "resnet20", 100, 100, 1),
+    "resnet20": Case("cifar10", "resnet20", 100, 100, 3, fine_tuned=True),
     "densenet40": Case("cifar10", "densenet40", 50, 30, 1),
 }
 
@@ -132,14 +135,28 @@ class Images:
         return x if self.size is None else F.interpolate(x, size=self.size, mode="bilinear")
 
 
+def published_weights(dataset: str, arch: str, method: str) -> dict[str, Tensor]:
+    """The weights of a short run that are in results/weights."""
+    return load_weights(weights_path(make_recipe(dataset, arch, method, "short"), 0))
+
+
 def partly_trained(case: Case) -> tuple[Net, Images]:
     """The net after some training, so that many samples are classified correctly, as during most of a run."""
     net, images = Net(case), Images(case.dataset)
+    if case.fine_tuned and images.name == case.dataset:
+        net.model.load_state_dict(published_weights(case.dataset, case.arch, "reference"))
+    else:
+        warm_up(net, images)
+    net.freeze()
+    net.hold()
+    return net, images
+
+
+def warm_up(net: Net, images: Images) -> None:
+    """The steps of a case: plain ones, then a few with MIN + EXP."""
+    case = net.case
     amm = net.regulariser("MIN + EXP, screened")
     for i in tqdm(range(case.warm_up + case.warm_up // 10), f"partly training {case.arch}", leave=False):
         if i == case.warm_up:
             net.freeze()
         net.step(*images.batch(case.batch), None if i < case.warm_up else amm)
-    net.freeze()
-    net.hold()
-    return net, images
