@@ -10,25 +10,30 @@ from ammlib.bench.steps import PARTS
 from ammlib.bench.tightness import comparisons
 from ammlib.files import home
 from ammlib.recipes import label
-from ammlib.tables import by_recipe, compare
+from ammlib.tables import by_recipe, compare, extent
 
-SHOWN = (("table1", "short"), ("table2", "short"), ("table3", "short"))
+SHOWN = [(f"table{number}", "short") for number in (1, 2, 3, 4, 6)]
 METHOD = "CPU time, interleaved; growth of the resident size in fresh processes."
 HEADER = ("data", "net", "method", "error %, paper", "ours", "margin, paper", "ours", "scale", "same direction")
 
 
 def results_table() -> str:
-    """One line a recipe: error and margin of the paper and of our runs."""
+    """One line a recipe: error and margin of the paper and of our runs; nets of which nothing has run come last."""
     rows = by_recipe(row for name, scale in SHOWN for row in compare(name, scale))
     lines = [f"| {' | '.join(HEADER)} |", "| --- " * len(HEADER) + "|"]
+    nets = dict.fromkeys((recipe.dataset, recipe.arch) for recipe in rows)
+    ran = {(recipe.dataset, recipe.arch) for recipe, metrics in rows.items() if metrics["error"].values}
+    missing = [f"{arch} on {dataset}" for dataset, arch in nets if (dataset, arch) not in ran]
     for recipe, metrics in rows.items():
+        if (recipe.dataset, recipe.arch) not in ran:
+            continue
         cells = [recipe.dataset, recipe.arch, label(recipe.method)]
         for row in metrics.values():
             cells += ["" if row.paper is None else str(row.paper), row.ours]
         verdicts = {name: row.same_direction for name, row in metrics.items() if row.same_direction is not None}
         words = [f"{name} {'yes' if verdict else '**no**'}" for name, verdict in verdicts.items()]
-        lines.append(f"| {' | '.join([*cells, recipe.scale, ', '.join(words)])} |")
-    return "\n".join(lines)
+        lines.append(f"| {' | '.join([*cells, extent(recipe), ', '.join(words)])} |")
+    return "\n".join(lines + (["", f"Not run: {', '.join(missing)}."] if missing else []))
 
 
 def bench_table() -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import mean, stdev
 
 from ammlib.files import home
-from ammlib.recipes import ALIASES, Recipe, label, make_recipe, study
+from ammlib.recipes import ALIASES, Recipe, label, make_recipe, reference_of, study
 from ammlib.runs import Run, load_run
 
 METRICS = {"error": 2, "margin": 2}  # decimals, as the paper prints them
@@ -146,12 +146,6 @@ def aligned(cells: Sequence[Sequence[str]]) -> str:
     return "\n".join("  ".join(line[i].ljust(widths[i]) for i in used).rstrip() for line in cells)
 
 
-def as_markdown(rows: Iterable[Row]) -> str:
-    """The same as a Markdown table, for the README."""
-    lines = [HEADER, ("---",) * len(HEADER), *(row.cells() for row in rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
 def by_recipe(rows: Iterable[Row]) -> dict[Recipe, dict[str, Row]]:
     """The rows of each recipe by their metric."""
     found: dict[Recipe, dict[str, Row]] = {}
@@ -168,8 +162,17 @@ def with_competitors(rows: Sequence[Row]) -> str:
             cells.append((p.method.replace("_", " "), p.arch, str(p), "", "", "", "", p.note))
     for recipe, by_metric in by_recipe(rows).items():
         numbers = [text for row in by_metric.values() for text in (str(row.paper or ""), row.ours)]
-        cells.append((label(recipe.method), recipe.arch, *numbers, recipe.scale, ""))
+        cells.append((label(recipe.method), recipe.arch, *numbers, extent(recipe), ""))
     return aligned(cells)
+
+
+def extent(recipe: Recipe) -> str:
+    """The scale and what the short one amounts to, such as "short: 60 epochs, 5,000 images"."""
+    if recipe.scale == "full":
+        return "full"
+    before = f"{reference_of(recipe).epochs} + " if recipe.start == "reference" else ""
+    images = f", {recipe.train_size:,} images" if recipe.train_size else ""
+    return f"{recipe.scale}: {before}{recipe.epochs} epochs{images}"
 
 
 def settings(wanted: Iterable[tuple[Recipe, int]]) -> str:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import matplotlib.pyplot as plt
 import pytest
 
-from ammlib import plots, runs, tables
+from ammlib import plots, readme, runs, tables
 from ammlib.claims import comparisons, verdict
 from ammlib.notebook import nets_at_hand, stored_runs
 from ammlib.recipes import make_recipe, study
@@ -78,13 +78,27 @@ def test_subsets_and_noise_find_the_numbers_of_the_text(results):
     assert tables.same_direction(replace(limit, values=(11.0,)), None) is False
 
 
-def test_text_and_markdown_hold_the_same_cells(results):
+def test_text_has_a_line_for_each_row(results):
     rows = tables.compare("table3", "short")
-    text, markdown = tables.as_text(rows), tables.as_markdown(rows)
-    assert len(text.splitlines()) == len(rows) + 1
-    assert len(markdown.splitlines()) == len(rows) + 2
-    assert "not run" in text
-    assert all(cell in markdown for cell in rows[0].cells())
+    header, first, *others = tables.as_text(rows).splitlines()
+    assert len(others) == len(rows) - 1 and "scale" in header
+    assert all(cell in first for cell in rows[0].cells()) and "not run" in first
+
+
+def test_the_extent_tells_what_the_short_scale_amounts_to():
+    assert tables.extent(make_recipe("cifar10", "lenet", "amm", "full")) == "full"
+    assert tables.extent(make_recipe("mnist", "mlp", "amm", "short")) == "short: 20 epochs"
+    assert tables.extent(make_recipe("cifar10", "lenet", "amm", "short")) == "short: 60 epochs, 5,000 images"
+    assert tables.extent(make_recipe("cifar10", "resnet20", "amm", "short")) == "short: 20 + 20 epochs, 5,000 images"
+
+
+def test_the_readme_shows_what_has_run_and_names_what_has_not(results, monkeypatch):
+    monkeypatch.setattr(readme, "SHOWN", [("table4", "short")])
+    store_run(finished(make_recipe("cifar10", "lenet", "reference", "short"), 0, 39.0, 0.2))
+    *table, _, missing = readme.results_table().splitlines()
+    assert [line.split(" | ")[2] for line in table[2:]] == ["reference", "AMM (MIN+EXP)"]
+    assert "39.00 (n=1)" in table[2] and "not run" in table[3]
+    assert missing.startswith("Not run: nin on cifar10, ") and "lenet" not in missing
 
 
 # ---- claims
