@@ -11,15 +11,19 @@ from ammlib.evaluate import Margins
 from ammlib.plots import COLOURS, margin_histogram
 from ammlib.plots.style import finish
 from ammlib.sample import Sample
-from ammlib.tables import aligned, published
+from ammlib.tables import Published, aligned, published
 
 NOT_MEASURED = "not measured; python -m ammlib.sample {} --arch {}"
 
 
+def quoted(metric: str) -> list[Published]:
+    """The paper's numbers for the references of ImageNet, whoever trained them."""
+    return [p for p in published() if (p.dataset, p.method, p.metric) == ("imagenet", "reference", metric)]
+
+
 def paper(arch: str, metric: str) -> str:
-    """The paper's number for the reference of this net, whoever trained it."""
-    rows = {(p.arch, p.metric): str(p) for p in published() if (p.dataset, p.method) == ("imagenet", "reference")}
-    return rows.get((arch.removesuffix("_caffe"), metric), "")
+    """The paper's number for the reference of this net."""
+    return {p.arch: str(p) for p in quoted(metric)}.get(arch.removesuffix("_caffe"), "")
 
 
 def sample_table(arch: str, sample: Sample | None) -> str:
@@ -28,6 +32,7 @@ def sample_table(arch: str, sample: Sample | None) -> str:
         return NOT_MEASURED.format("margins", arch)
     n, std, pixel = str(len(sample.rows)), sample.std, sample.pixel
     right = [m for m, row in zip(std, sample.rows, strict=True) if sample.predictions[row] == sample.labels[row]]
+    (fooled,), steps = quoted("deepfool_success"), quoted("deepfool_steps")
     rows = [
         ("", "images", "ours", "paper"),
         ("top-1 error (%)", str(len(sample.predictions)), f"{sample.error:.1f}", paper(arch, "error")),
@@ -36,8 +41,8 @@ def sample_table(arch: str, sample: Sample | None) -> str:
         ("margin, mean of the correct (std units)", str(len(right)), f"{mean(right):.2f}", ""),
         ("margin, mean (pixel units)", n, f"{mean(pixel):.3f}", ""),
         ("margin, median (pixel units)", n, f"{median(pixel):.3f}", ""),
-        ("fooled within 6 steps (%)", n, f"{100 * mean(sample.success):.1f}", "99.63 (ResNet-18)"),
-        ("steps, mean", n, f"{mean(sample.steps):.1f}", "3 to 6"),
+        ("fooled within 6 steps (%)", n, f"{100 * mean(sample.success):.1f}", f"{fooled} ({fooled.arch})"),
+        ("steps, mean", n, f"{mean(sample.steps):.1f}", " to ".join(f"{p.value:g}" for p in steps)),
     ]
     return aligned(rows)
 
