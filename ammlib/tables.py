@@ -233,11 +233,11 @@ def truncated_from(recipe: Recipe) -> str:
 
 
 def ranking(found: Iterable[Run]) -> str:
-    """The runs of a search by their validation error; the recipe's choice is marked."""
+    """The runs of a search, and a reference among them, by their validation error; the recipe's choice is marked."""
     cells = [("rank", "parameters", "validation error %", "margin", "")]
     for rank, run in enumerate(sorted(found, key=lambda run: run.metrics["error"]), 1):
-        chosen = strength(make_recipe(run.recipe.dataset, run.recipe.arch, run.recipe.method))
-        mark = "the recipe" if strength(run.recipe) == chosen else ""
+        recipe, values = run.recipe, strength(run.recipe)
+        chosen = values and values == strength(make_recipe(recipe.dataset, recipe.arch, recipe.method))
         numbers = (f"{run.metrics['error']:.2f}", f"{run.metrics['margin']:.2f}")
-        cells.append((str(rank), strength(run.recipe), *numbers, mark))
+        cells.append((str(rank), values or label(recipe.method), *numbers, "the recipe" if chosen else ""))
     return aligned(cells) if len(cells) > 1 else "not run"

@@ -23,7 +23,7 @@ def test_digits():
     assert data.x_train.shape == (1437, 1, 8, 8) and data.x_test.shape == (360, 1, 8, 8)
     assert (data.x_train.dtype, data.y_train.dtype) == (torch.uint8, torch.int64)
     assert data.x_train.min() == 0 and data.x_train.max() == 255
-    assert data.num_classes == 10 and data.family == "digits"
+    assert data.num_classes == 10 and data.family == "digits" and data.classes == tuple("0123456789")
     assert torch.equal(data.x_test, load_data("digits").x_test)
     counts = torch.bincount(torch.cat([data.y_train, data.y_test])).tolist()
     assert counts == [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]  # as scikit-learn's documentation has them

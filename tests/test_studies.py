@@ -24,7 +24,7 @@ RUNS = {  # study: runs at full scale, at short scale
     "grid_elsayed": (25, 25),
     "grid_elsayed_noisy": (15, 15),
     "grid_cifar10": (9, 9),
-    "grid_cifar10_d": (3, 3),
+    "grid_cifar10_d": (2, 2),
     "grid_svhn": (12, 1 + 12),
     "refined": (2 * 5, 2),
     "smoke": (7 * 2, 7 * 2),
@@ -73,10 +73,10 @@ def test_what_varies():
     assert grid == {(lam, c) for lam in (16, 32, 64) for c in (1, 2, 4)}
 
 
-@pytest.mark.parametrize("name", ["grid_cifar10", "grid_cifar10_d"])
-def test_the_recipes_take_the_best_of_the_search(name):
-    errors = {load_run(*run).metrics["error"]: run.recipe for run in study(name, "short")}
-    best = errors[min(errors)]
+@pytest.mark.parametrize("names", [("grid_cifar10", "grid_cifar10_d")])
+def test_the_recipes_take_the_best_of_the_search(names):
+    cells = [run for name in names for run in study(name, "short") if run.recipe.method == "amm"]
+    best, _ = min(cells, key=lambda run: load_run(*run).metrics["error"])
     assert make_recipe(best.dataset, best.arch, best.method, "short").regulariser == best.regulariser
 
 

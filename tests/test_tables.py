@@ -212,6 +212,8 @@ def test_the_cells_of_a_search_are_told_apart_and_ranked(results):
     assert lines[1].split() == ["1", "λ=64", "c=4", "d=2", "2.40", "1.00"]
     assert [line for line in lines if "the recipe" in line] == [lines[14]] and "λ=32 c=2 d=1" in lines[14]
     assert tables.ranking([]) == "not run"
+    reference = finished(make_recipe("mnist", "mlp", "reference", "short", validation=True), 0, 3.0, 0.5)
+    assert tables.ranking([reference]).splitlines()[1].split() == ["1", "reference", "3.00", "0.50"]
 
 
 def test_the_course_of_a_training_is_told_by_its_last_epoch_and_its_best():

@@ -24,6 +24,7 @@ FAMILIES = {
     (2, 1, 1): "toy",
     (3, 224, 224): "imagenet",
 }
+CLASSES = {"cifar10": ("plane", "car", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -52,6 +53,11 @@ class Dataset:
         """The family of models for these images: mnist, cifar, digits, or else the shape, such as 3x64x64."""
         shape = tuple(self.x_train.shape[1:])
         return FAMILIES.get(shape, "x".join(map(str, shape)))
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """What the labels stand for: their names where these are known, otherwise the numbers."""
+        return CLASSES.get(self.name) or tuple(map(str, range(self.num_classes)))
 
     def __repr__(self) -> str:
         shape = "x".join(map(str, self.x_train.shape[1:]))
