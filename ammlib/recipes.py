@@ -104,11 +104,10 @@ class Recipe:
 
     def with_(self, **overrides: Any) -> "Recipe":
         """A changed copy; takes the regulariser's arguments too (lam=4.0), and new `epochs` move the cuts along."""
-        names = [f.name for f in fields(self) if f.name not in IDENTITY]
         arguments = {name: value for name, value in (self.regulariser or {}).items() if name != "name"}
         for name in overrides:
-            choose("setting", name, dict.fromkeys([*names, *arguments]))
-        changes = {name: value for name, value in overrides.items() if name in names}
+            choose("setting", name, dict.fromkeys([*SETTINGS, *arguments]))
+        changes = {name: value for name, value in overrides.items() if name in SETTINGS}
         if "epochs" in changes and "decay" not in changes:
             changes["decay"] = scale_cuts(self.decay, self.epochs, _typed("epochs", changes["epochs"], int))
         kinds = {name: type(value) for name, value in arguments.items()} | {"screen": str | None}
@@ -117,6 +116,9 @@ class Recipe:
             changes["regulariser"] = {**(changes.get("regulariser") or self.regulariser), **inner}
         changed = replace(self, **changes)
         return self if changed == self else replace(changed, source=f"{self.source}; changed: {', '.join(overrides)}")
+
+
+SETTINGS = [f.name for f in fields(Recipe) if f.name not in IDENTITY]
 
 
 class Run(NamedTuple):
@@ -241,7 +243,10 @@ def study(name: str, scale: str = "auto") -> list[Run]:
     seeds, vary = table[scale].get("seeds_of", {}), table[scale].get("vary", {})
     runs = []
     for arch, method, *values in product(table["archs"], table["methods"], *vary.values()):
-        recipe = make_recipe(dataset, arch, method, scale, **dict(zip(vary, values, strict=True)))
+        overrides = dict(zip(vary, values, strict=True))
+        if method == "reference":  # a search has one, whatever it varies of the regulariser
+            overrides = {name: value for name, value in overrides.items() if name in SETTINGS}
+        recipe = make_recipe(dataset, arch, method, scale, **overrides)
         chain = [reference_of(recipe), recipe] if recipe.start == "reference" else [recipe]
         count = seeds.get(arch, seeds.get(method, table[scale]["seeds"]))
         runs += [Run(*run) for run in product(chain, range(count))]

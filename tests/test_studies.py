@@ -23,7 +23,7 @@ RUNS = {  # study: runs at full scale, at short scale
     "grid_min_exp": (27, 27),
     "grid_elsayed": (25, 25),
     "grid_elsayed_noisy": (15, 15),
-    "grid_cifar10": (9, 9),
+    "grid_cifar10": (1 + 9, 1 + 9),
     "grid_cifar10_d": (2, 2),
     "grid_svhn": (12, 1 + 12),
     "refined": (2 * 5, 2),

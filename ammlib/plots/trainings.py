@@ -90,6 +90,7 @@ def sweep(axes: Axes, runs: Sequence[Run], vary: str, all_of: int, paper: Iterab
 def grid_search(runs: Sequence[Run], chosen: Mapping[str, float]) -> Figure:
     """Validation error over λ and c (or γ), a panel for each d; a frame around the recipe's choice, the lowest bold."""
     across, up, by = "lam", "gamma" if "gamma" in chosen else "c", "d"
+    runs = [run for run in runs if run.recipe.regulariser]  # a search may have a reference
     found = {tuple(run.recipe.regulariser.get(name) for name in (by, up, across)): run.metrics["error"] for run in runs}
     depth, height, width = (sorted({key[i] for key in found}) or [0] for i in range(3))
     figure, panels = plt.subplots(1, len(depth), figsize=(0.6 + 2.6 * len(depth), 2.8), squeeze=False, sharey=True)
