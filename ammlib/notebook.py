@@ -59,7 +59,8 @@ def _describe(allowed: type | Collection) -> str:
 
 
 def stored_runs(wanted: Sequence[tuple[Recipe, int]], train: bool = False) -> list[Run]:
-    """Those of the wanted runs that are stored, with a word on the others; `train` trains these now."""
+    """Those of the wanted runs that are stored, each once, with a word on the others; `train` trains these now."""
+    wanted = list(dict.fromkeys(wanted))
     missing = [pair for pair in wanted if load_run(*pair) is None]
     print(f"{len(wanted) - len(missing)} of {len(wanted)} runs are stored")
     if missing and train:

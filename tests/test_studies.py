@@ -25,7 +25,8 @@ RUNS = {  # study: runs at full scale, at short scale
     "grid_elsayed_noisy": (15, 15),
     "grid_cifar10": (1 + 9, 1 + 9),
     "grid_cifar10_d": (2, 2),
-    "grid_svhn": (12, 1 + 12),
+    "grid_svhn": (5, 1 + 5),
+    "grid_svhn_c": (2, 1 + 2),
     "refined": (2 * 5, 2),
     "smoke": (7 * 2, 7 * 2),
     "digits": (4, 4),
@@ -73,7 +74,7 @@ def test_what_varies():
     assert grid == {(lam, c) for lam in (16, 32, 64) for c in (1, 2, 4)}
 
 
-@pytest.mark.parametrize("names", [("grid_cifar10", "grid_cifar10_d")])
+@pytest.mark.parametrize("names", [("grid_cifar10", "grid_cifar10_d"), ("grid_svhn", "grid_svhn_c")])
 def test_the_recipes_take_the_best_of_the_search(names):
     cells = [run for name in names for run in study(name, "short") if run.recipe.method == "amm"]
     best, _ = min(cells, key=lambda run: load_run(*run).metrics["error"])

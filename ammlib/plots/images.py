@@ -80,6 +80,8 @@ def gallery(models: Mapping[str, nn.Module], x: Tensor, names: Sequence[str] | N
             old, new = (k if names is None else names[k] for k in (int(before[i]), int(after[i])))
             show(axes[row, i], delta[i].mean(0, keepdim=True), f"{norm[i]:.2f}", largest)
             show(axes[row + 1, i], x[i].cpu() + delta[i], f"{old} → {new}")
+            if names is not None:
+                axes[row + 1, i].title.set_fontsize("small")  # so that words fit
         axes[row, 0].set_ylabel(f"{label(method)}\n$\\Delta_x$, its norm")
         axes[row + 1, 0].set_ylabel("$x + \\Delta_x$,\nprediction")
     axes[0, 0].set_ylabel("image $x$")
