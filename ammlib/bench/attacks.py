@@ -17,10 +17,13 @@ from typing import Any
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from ammlib.bench.nets import CASES, Clock, Images, published_weights
+from ammlib.bench.nets import CASES, Clock, Images
+from ammlib.checkpoint import load_weights
 from ammlib.deepfool import deepfool
 from ammlib.device import best_device
 from ammlib.models import make_model
+from ammlib.recipes import make_recipe
+from ammlib.runs import weights_path
 
 REPEATS = {"mlp": 15, "lenet": 5}  # by net; on larger ones the others would take minutes
 STEPS = 50
@@ -72,8 +75,9 @@ def at_hand() -> list[str]:
 
 def published_net(arch: str, method: str) -> nn.Module:
     """A net of MNIST whose weights are in results/weights."""
+    recipe = make_recipe("mnist", arch, method, "short")
     model = make_model("mnist", arch)
-    model.load_state_dict(published_weights("mnist", arch, method))
+    model.load_state_dict(load_weights(weights_path(recipe, 0)))
     return model.to(best_device()).eval()
 
 

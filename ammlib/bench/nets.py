@@ -15,7 +15,7 @@ from ammlib.checkpoint import load_weights
 from ammlib.data import data_root, load_data, unit
 from ammlib.device import best_device
 from ammlib.models import make_model
-from ammlib.prepare import make_regulariser, set_mode, trained_parameters
+from ammlib.prepare import make_regulariser, prepare_data, set_mode, trained_parameters
 from ammlib.recipes import make_recipe
 from ammlib.runs import weights_path
 
@@ -35,7 +35,7 @@ class Case:
     batch: int
     warm_up: int  # plain steps, then a tenth as many with MIN + EXP
     repeats: int
-    fine_tuned: bool = False  # instead of training it starts from its published reference, if the images are at hand
+    fine_tuned: bool = False  # no training: from its published reference, on that one's images, if these are at hand
 
 
 CASES = {
@@ -135,16 +135,13 @@ class Images:
         return x if self.size is None else F.interpolate(x, size=self.size, mode="bilinear")
 
 
-def published_weights(dataset: str, arch: str, method: str) -> dict[str, Tensor]:
-    """The weights of a short run that are in results/weights."""
-    return load_weights(weights_path(make_recipe(dataset, arch, method, "short"), 0))
-
-
 def partly_trained(case: Case) -> tuple[Net, Images]:
     """The net after some training, so that many samples are classified correctly, as during most of a run."""
     net, images = Net(case), Images(case.dataset)
     if case.fine_tuned and images.name == case.dataset:
-        net.model.load_state_dict(published_weights(case.dataset, case.arch, "reference"))
+        reference = make_recipe(case.dataset, case.arch, "reference", "short")
+        net.model.load_state_dict(load_weights(weights_path(reference, 0)))
+        images.data = prepare_data(reference, images.data)
     else:
         warm_up(net, images)
     net.freeze()
