@@ -15,7 +15,11 @@ from torch import nn
 
 from ammlib import bench, plots
 from ammlib.bench import attacks, growth, memory, nets, screening, show, steps, store
+from ammlib.checkpoint import weights_digest
 from ammlib.cli import main
+from ammlib.data import Dataset
+from ammlib.prepare import batch_norms
+from ammlib.recipes import make_recipe
 from ammlib.runs import load_run
 
 
@@ -68,6 +72,18 @@ def test_steps_that_are_measured_leave_the_weights_alone(digits_only):
     before = [parameter.clone() for parameter in net.parameters]
     net.step(*images.batch(10), net.regulariser(show.SCREENED))
     assert all(map(torch.equal, net.parameters, before))
+
+
+def test_a_net_that_is_fine_tuned_starts_from_its_reference_on_the_images_of_that(tmp_path, monkeypatch):
+    (tmp_path / "cifar10.npz").touch()
+    images, labels = torch.randint(256, (6000, 3, 32, 32), dtype=torch.uint8), torch.arange(6000) % 10
+    monkeypatch.setenv("AMMLIB_DATA", str(tmp_path))
+    monkeypatch.setattr(nets, "load_data", lambda name: Dataset(name, images, labels, images, labels, 10))
+    net, found = nets.partly_trained(nets.CASES["resnet20"])
+    reference = make_recipe("cifar10", "resnet20", "reference", "short")
+    assert weights_digest(net.model.state_dict()) == load_run(reference, 0).weights
+    assert len(found.data.y_train) == reference.train_size
+    assert not any(norm.training for norm in batch_norms(net.model))
 
 
 def test_the_resident_size_is_read_in_bytes():
