@@ -75,10 +75,15 @@ def test_what_varies():
 
 
 @pytest.mark.parametrize("names", [("grid_cifar10", "grid_cifar10_d"), ("grid_svhn", "grid_svhn_c")])
-def test_the_recipes_take_the_best_of_the_search(names):
+def test_the_recipes_take_the_best_of_the_search_or_its_equal(names):
     cells = [run for name in names for run in study(name, "short") if run.recipe.method == "amm"]
-    best, _ = min(cells, key=lambda run: load_run(*run).metrics["error"])
-    assert make_recipe(best.dataset, best.arch, best.method, "short").regulariser == best.regulariser
+    errors = [load_run(*run).metrics["error"] for run in cells]
+    (chosen,) = (
+        error
+        for (recipe, _), error in zip(cells, errors, strict=True)
+        if recipe.regulariser == make_recipe(recipe.dataset, recipe.arch, "amm", "short").regulariser
+    )
+    assert chosen <= min(errors) + 0.1  # five images of 5,000: the standard error of one cell is ten times that
 
 
 def test_studies_share_their_runs():
