@@ -21,11 +21,11 @@ def results_table() -> str:
     """One line a recipe: error and margin of the paper and of our runs; nets of which nothing has run come last."""
     rows = by_recipe(row for name, scale in SHOWN for row in compare(name, scale))
     lines = [f"| {' | '.join(HEADER)} |", "| --- " * len(HEADER) + "|"]
-    nets = dict.fromkeys((recipe.dataset, recipe.arch) for recipe in rows)
     ran = {(recipe.dataset, recipe.arch) for recipe, metrics in rows.items() if metrics["error"].values}
-    missing = [f"{arch} on {dataset}" for dataset, arch in nets if (dataset, arch) not in ran]
+    missing: dict[str, dict[str, None]] = {}  # data set -> nets
     for recipe, metrics in rows.items():
         if (recipe.dataset, recipe.arch) not in ran:
+            missing.setdefault(recipe.dataset, {})[recipe.arch] = None
             continue
         cells = [recipe.dataset, recipe.arch, label(recipe.method)]
         for row in metrics.values():
@@ -33,7 +33,8 @@ def results_table() -> str:
         verdicts = {name: row.same_direction for name, row in metrics.items() if row.same_direction is not None}
         words = [f"{name} {'yes' if verdict else '**no**'}" for name, verdict in verdicts.items()]
         lines.append(f"| {' | '.join([*cells, extent(recipe), ', '.join(words)])} |")
-    return "\n".join(lines + (["", f"Not run: {', '.join(missing)}."] if missing else []))
+    lines += [f"\nNot run on {dataset}: {', '.join(nets)}." for dataset, nets in missing.items()]
+    return "\n".join(lines)
 
 
 def bench_table() -> str:
@@ -78,7 +79,7 @@ def slower(steps: dict, growth: dict) -> str:
     theirs = "{} to {} times the time and {} to {} times the memory".format(*PAPER["time"], *PAPER["memory"])
     return (
         f"With the defaults (MIN, screened, six iterations) a training step {ours}.\n"
-        f"Fewer wrong samples make it cheaper: on ResNet-20 it takes {many}, {few}, as in fine-tuning.\n"
+        f"Fewer wrong samples make it cheaper: on ResNet-20 it takes {many}, {few}, as of a converged net.\n"
         f"The paper reports {theirs}."
     )
 

@@ -98,7 +98,7 @@ def test_the_readme_shows_what_has_run_and_names_what_has_not(results, monkeypat
     *table, _, missing = readme.results_table().splitlines()
     assert [line.split(" | ")[2] for line in table[2:]] == ["reference", "AMM (MIN+EXP)"]
     assert "39.00 (n=1)" in table[2] and "not run" in table[3]
-    assert missing.startswith("Not run: nin on cifar10, ") and "lenet" not in missing
+    assert missing.startswith("Not run on cifar10: nin, ") and "lenet" not in missing
 
 
 # ---- claims
