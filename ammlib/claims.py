@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import mean, stdev
 
-from ammlib.tables import Row, aligned
+from ammlib.tables import Row, aligned, is_trial
 
 HEADER = ("holds", "net", "condition", "metric", "claim", "ours", "change", "paper")
 
 
 @dataclass(frozen=True)
 class Side:
-    """What stands on one side of a <: our values, and as text ours and the paper's."""
+    """What stands on one side of a <: our values, if they can tell anything, and as text ours and the paper's."""
 
     values: tuple[float, ...]
     ours: str
@@ -30,7 +30,7 @@ class Comparison:
 
     @property
     def holds(self) -> bool | None:
-        """None before both sides have run."""
+        """None before both sides have run, and where they are only trials."""
         both = self.low.values and self.high.values
         return mean(self.low.values) < mean(self.high.values) if both else None
 
@@ -66,7 +66,8 @@ def verdict(rows: Sequence[Row], *claims: str) -> str:
         lines.append(f"differences within the spread of the seeds: {close}")
     if open_:
         missing = dict.fromkeys(row.recipe.key for row in rows if not row.values)
-        lines.append(f"{open_} of {len(found)} cannot be told yet; missing runs: {', '.join(missing)}")
+        reason = f"; missing runs: {', '.join(missing)}" if missing else ""
+        lines.append(f"{open_} of {len(found)} cannot be told yet{reason}")
     return "\n".join([*lines, "", aligned([HEADER, *(c.cells() for c in found)])])
 
 
@@ -91,7 +92,7 @@ def side(term: str, arch: str, condition: str, known: Mapping[tuple[str, str, st
     row = known.get((arch, own or condition, method))
     if row is None:
         raise ValueError(f"no row for {term!r} of {arch}{f' at {condition}' if condition else ''}")
-    return Side(row.values, row.ours, str(row.paper or ""))
+    return Side(() if is_trial(row.recipe) else row.values, row.ours, str(row.paper or ""))
 
 
 def is_number(term: str) -> bool:

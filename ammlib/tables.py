@@ -20,6 +20,7 @@ COURSE = {  # columns of `course`, from the history of a run
     "kept": "kept of a batch",
     "kept_margin": "margin of the kept",
 }
+TRIAL = 1_000  # training images of short runs that only show that a net runs: too few to tell anything of a method
 HEADER = ("arch", "method", "condition", "metric", "paper", "ours", "scale", "same direction")
 
 
@@ -124,7 +125,7 @@ def compare(name: str, scale: str = "auto") -> list[Row]:
 
 def same_direction(row: Row, reference: Row | None) -> bool | None:
     """Does our change from the reference have the sign of the paper's? For a limit: is it kept?"""
-    if row.paper is None or not row.values:
+    if row.paper is None or not row.values or is_trial(row.recipe):
         return None
     ours, limit = mean(row.values), row.paper.value
     if row.paper.bound:
@@ -132,6 +133,11 @@ def same_direction(row: Row, reference: Row | None) -> bool | None:
     if reference is None or reference.paper is None or not reference.values:
         return None
     return (ours > mean(reference.values)) == (limit > reference.paper.value)
+
+
+def is_trial(recipe: Recipe) -> bool:
+    """Does a run of this recipe only show that it runs?"""
+    return recipe.scale == "short" and (recipe.train_size or math.inf) <= TRIAL
 
 
 def as_text(rows: Iterable[Row]) -> str:
@@ -172,7 +178,7 @@ def extent(recipe: Recipe) -> str:
         return "full"
     before = f"{reference_of(recipe).epochs} + " if recipe.start == "reference" else ""
     images = f", {recipe.train_size:,} images" if recipe.train_size else ""
-    return f"{recipe.scale}: {before}{recipe.epochs} epochs{images}"
+    return f"{recipe.scale}: {before}{recipe.epochs} epoch{'s' * (recipe.epochs > 1)}{images}"
 
 
 def settings(wanted: Iterable[tuple[Recipe, int]]) -> str:

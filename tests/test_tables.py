@@ -134,6 +134,16 @@ def test_what_cannot_be_told_is_counted_apart_and_names_the_missing_runs(results
     assert verdict(tables.compare("table2", "short"), "error: amm < reference").startswith("not run at short scale")
 
 
+def test_nets_that_only_show_that_they_run_tell_nothing(results):
+    rows = values_of("table4", reference=80.0, amm=70.0)
+    told = {c.place[0] for c in comparisons(rows, "error: amm < reference") if c.holds is not None}
+    assert told == {"lenet", "resnet20"}
+    assert verdict(rows, "error: amm < reference").splitlines()[1] == "5 of 7 cannot be told yet"
+    for arch, direction in (("lenet", True), ("nin", None)):
+        net = {r.recipe.method: r for r in rows if r.recipe.arch == arch and r.metric == "error"}
+        assert tables.same_direction(net["amm"], net["reference"]) is direction
+
+
 def test_a_difference_no_larger_than_both_deviations_is_called_so(results):
     (near,) = comparisons(values_of("table2", reference=2.0, amm=1.9), "error: amm < reference")
     (far,) = comparisons(values_of("table2", reference=2.0, amm=1.7), "error: amm < reference")
