@@ -178,7 +178,7 @@ def extent(recipe: Recipe) -> str:
         return "full"
     before = f"{reference_of(recipe).epochs} + " if recipe.start == "reference" else ""
     images = f", {recipe.train_size:,} images" if recipe.train_size else ""
-    return f"{recipe.scale}: {before}{recipe.epochs} epoch{'s' * (recipe.epochs > 1)}{images}"
+    return f"{recipe.scale}: {before}{recipe.epochs} epoch{'s' * (recipe.epochs != 1)}{images}"
 
 
 def settings(wanted: Iterable[tuple[Recipe, int]]) -> str:
