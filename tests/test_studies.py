@@ -74,8 +74,10 @@ def test_what_varies():
     assert grid == {(lam, c) for lam in (16, 32, 64) for c in (1, 2, 4)}
 
 
-@pytest.mark.parametrize("names", [("grid_cifar10", "grid_cifar10_d"), ("grid_svhn", "grid_svhn_c")])
-def test_the_recipes_take_the_best_of_the_search_or_its_equal(names):
+@pytest.mark.parametrize(
+    ("names", "short_of"), [(("grid_cifar10", "grid_cifar10_d"), 0.0), (("grid_svhn", "grid_svhn_c"), 0.04)]
+)
+def test_the_recipes_take_the_best_of_the_search_svhn_one_two_images_short_of_it(names, short_of):
     cells = [run for name in names for run in study(name, "short") if run.recipe.method == "amm"]
     errors = [load_run(*run).metrics["error"] for run in cells]
     (chosen,) = (
@@ -83,7 +85,7 @@ def test_the_recipes_take_the_best_of_the_search_or_its_equal(names):
         for (recipe, _), error in zip(cells, errors, strict=True)
         if recipe.regulariser == make_recipe(recipe.dataset, recipe.arch, "amm", "short").regulariser
     )
-    assert chosen <= min(errors) + 0.1  # five images of 5,000: the standard error of one cell is ten times that
+    assert chosen - min(errors) == pytest.approx(short_of)
 
 
 def test_studies_share_their_runs():
