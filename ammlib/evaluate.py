@@ -138,10 +138,13 @@ def evaluate(
     rows: Tensor | None = None,
     progress: bool = True,
     std: Sequence[float] | None = None,
+    error: float | None = None,
 ) -> dict:
-    """What a run reports of its test images (uint8): the error over all, the margin over all or over some `rows`."""
+    """What a run reports of its test images (uint8): the error over all, if it is not known yet, and the margin over
+    all or over some `rows`."""
     x_margin = x if rows is None else x[rows.to(x.device)]
     images = x_margin if isinstance(x_margin, ImageFiles) else unit(x_margin)
     summary = shared_margins(model, images, progress=progress, std=std).summary()
     margin = {f"margin_{name}": value for name, value in summary.items()}
-    return {"error": error_rate(model, x, y), "test_images": len(x), "margin": margin.pop("margin_mean"), **margin}
+    error = error_rate(model, x, y) if error is None else error
+    return {"error": error, "test_images": len(x), "margin": margin.pop("margin_mean"), **margin}

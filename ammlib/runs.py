@@ -120,7 +120,8 @@ def finish(training: Training, data: Dataset, progress: bool = True) -> Run:
     """Evaluate a training that has come to its end, and store run and weights."""
     recipe, seed, device = training.recipe, training.seed, training.device
     x, y, rows = data.x_test.to(device), data.y_test.to(device), margin_rows(recipe, data)
-    metrics = evaluate(training.model, x, y, rows, progress, margin_units(recipe))
+    known = training.history[-1]["test_error"] if training.history else None
+    metrics = evaluate(training.model, x, y, rows, progress, margin_units(recipe), known)
     weights = training.model.state_dict()
     run = Run(
         recipe=recipe,

@@ -25,6 +25,8 @@ RUNS = {  # study: runs at full scale, at short scale
     "grid_elsayed_noisy": (15, 15),
     "grid_cifar10": (1 + 9, 1 + 9),
     "grid_cifar10_d": (2, 2),
+    "all_images": (3, 3),
+    "control": (3, 3),
     "grid_svhn": (5, 1 + 5),
     "grid_svhn_c": (2, 1 + 2),
     "refined": (2 * 5, 2),
