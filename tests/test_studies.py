@@ -76,18 +76,11 @@ def test_what_varies():
     assert grid == {(lam, c) for lam in (16, 32, 64) for c in (1, 2, 4)}
 
 
-@pytest.mark.parametrize(
-    ("names", "short_of"), [(("grid_cifar10", "grid_cifar10_d"), 0.0), (("grid_svhn", "grid_svhn_c"), 0.04)]
-)
-def test_the_recipes_take_the_best_of_the_search_svhn_one_two_images_short_of_it(names, short_of):
+@pytest.mark.parametrize("names", [("grid_cifar10", "grid_cifar10_d"), ("grid_svhn", "grid_svhn_c")])
+def test_the_recipes_take_the_best_of_the_search(names):
     cells = [run for name in names for run in study(name, "short") if run.recipe.method == "amm"]
-    errors = [load_run(*run).metrics["error"] for run in cells]
-    (chosen,) = (
-        error
-        for (recipe, _), error in zip(cells, errors, strict=True)
-        if recipe.regulariser == make_recipe(recipe.dataset, recipe.arch, "amm", "short").regulariser
-    )
-    assert chosen - min(errors) == pytest.approx(short_of)
+    best = min(cells, key=lambda run: load_run(*run).metrics["error"]).recipe
+    assert best.regulariser == make_recipe(best.dataset, best.arch, "amm", "short").regulariser
 
 
 def test_studies_share_their_runs():
