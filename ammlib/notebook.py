@@ -3,7 +3,7 @@
 import math
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Iterable, MutableMapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import Any
@@ -11,8 +11,9 @@ from typing import Any
 from torch import nn
 
 from ammlib.checkpoint import load_weights, weights_digest
-from ammlib.data import DataError
+from ammlib.data import DataError, unit
 from ammlib.device import best_device, keep_freed_memory
+from ammlib.evaluate import error_rate, margins
 from ammlib.prepare import prepare_data
 from ammlib.recipes import Recipe
 from ammlib.runs import Run, load_run, run_or_load, trained_model, weights_path
@@ -63,14 +64,13 @@ def stored_runs(wanted: Sequence[tuple[Recipe, int]], train: bool = False) -> li
     wanted = list(dict.fromkeys(wanted))
     missing = [pair for pair in wanted if load_run(*pair) is None]
     print(f"{len(wanted) - len(missing)} of {len(wanted)} runs are stored")
+    if train and wanted[0][0].scale == "short":
+        print("this is the short scale, sized for a CPU; scale=full is the paper's protocol")
     if missing and train:
         keep_freed_memory()
         minutes = math.ceil(estimate(missing) / 60)
         about = f"{minutes} minutes" if minutes < 120 else f"{minutes / 60:.0f} hours"
-        scale = wanted[0][0].scale
-        hint = "" if scale == "full" else ", scale=full being the paper's protocol"
-        print(f"training {len(missing)} at {scale} scale on {best_device()}{hint}")
-        print(f"this takes about {about}; if stopped, the same call goes on")
+        print(f"training {len(missing)} on {best_device()}, about {about}; if stopped, the same call goes on")
         return [run_or_load(*pair) for pair in wanted]
     total = Counter(recipe.key for recipe, _ in wanted)
     for key, count in Counter(recipe.key for recipe, _ in missing).items():
@@ -78,19 +78,36 @@ def stored_runs(wanted: Sequence[tuple[Recipe, int]], train: bool = False) -> li
     return [run for pair in wanted if (run := load_run(*pair)) is not None]
 
 
-def estimate(wanted: Sequence[tuple[Recipe, int]], steps: int = 5) -> float:
-    """Seconds that trainings take on this machine, without evaluation, from some first steps of each kind."""
-    seconds, step = 0.0, {}
-    for recipe, _ in wanted:
-        data = prepare_data(recipe)
-        if recipe.key not in step:
-            training, times = Training(recipe, 0, data), [time.monotonic()]
-            for batch in islice(training.batches.epoch(0), steps + 1):
-                training.take_step(*batch)
-                times.append(time.monotonic())
-            step[recipe.key] = (times[-1] - times[1]) / max(1, len(times) - 2)  # the first step also warms up
-        seconds += recipe.epochs * math.ceil(len(data.x_train) / recipe.batch) * step[recipe.key]
+def estimate(wanted: Sequence[tuple[Recipe, int]]) -> float:
+    """Seconds that trainings and their evaluation take on this machine, from a few steps and images of each kind."""
+    seconds, costs = 0.0, {}
+    for recipe, seed in wanted:
+        training = Training(recipe, seed, prepare_data(recipe))
+        tested, batches = len(training.x_test), len(training.batches)
+        step, test, margin = costs[recipe.key] = costs.get(recipe.key) or measure(training)
+        entries = recipe.epochs // training.every
+        seconds += recipe.epochs * batches * step + entries * (tested * test + training.watched * margin)
+        seconds += (recipe.margin_size or tested) * margin
     return seconds
+
+
+def measure(training: Training, steps: int = 5, images: int = 20) -> tuple[float, float, float]:
+    """Seconds that a step, the prediction of a test image, and its margin take."""
+    first, *batches = islice(training.batches.epoch(0), steps + 1)
+    x, y = training.x_test[:images], training.y_test[:images]
+    x_margin = unit(x[: training.watched])
+    training.take_step(*first)  # which also warms up
+    return (
+        duration(lambda: [training.take_step(*batch) for batch in batches]) / max(1, len(batches)),
+        duration(lambda: error_rate(training.model, x, y)) / len(x),
+        duration(lambda: margins(training.model, x_margin, progress=False)) / len(x_margin),
+    )
+
+
+def duration(task: Callable[[], Any]) -> float:
+    started = time.monotonic()
+    task()
+    return time.monotonic() - started
 
 
 def nets_at_hand(found: Iterable[Run], seed: int = 0) -> dict[str, nn.Module]:

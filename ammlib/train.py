@@ -175,14 +175,23 @@ class Training:
             values |= {"reg": f"{self.mean('regulariser'):.3f}", "kept": f"{self.mean('kept', per='steps'):.1f}"}
         bar.set_postfix(values, refresh=False)
 
+    @property
+    def every(self) -> int:
+        """How many epochs lie between two entries of the history."""
+        return max(1, self.recipe.epochs // ENTRIES)
+
+    @property
+    def watched(self) -> int:
+        """How many test images have their margin followed."""
+        return min(WATCHED, max(1, (self.recipe.margin_size or len(self.x_test)) // 20))
+
     def end_epoch(self) -> None:
         """Evaluate, write the history and store a checkpoint, every epoch or every few of many."""
         self.epoch, self.step = self.epoch + 1, 0
-        if self.epoch % max(1, self.recipe.epochs // ENTRIES) and self.epoch < self.recipe.epochs:
+        if self.epoch % self.every and self.epoch < self.recipe.epochs:
             return
         self.model.eval()
-        watched = min(WATCHED, max(1, (self.recipe.margin_size or len(self.x_test)) // 20))
-        images = unit(self.x_test[:watched])
+        images = unit(self.x_test[: self.watched])
         with torch.no_grad():
             self.require_finite(self.model(images), self.epoch, len(self.batches))
         std = margin_units(self.recipe)

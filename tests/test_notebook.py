@@ -7,7 +7,7 @@ import nbformat
 import papermill
 import pytest
 
-from ammlib import recipes
+from ammlib import load_data, notebook, recipes
 from ammlib.data import DataError, sources
 from ammlib.files import home
 from ammlib.notebook import check_parameters, stored_runs
@@ -176,10 +176,19 @@ def test_benchmarks_train_what_is_not_stored_and_store_it(name, arch, tmp_path, 
         home() / "notebooks" / f"{name}.ipynb", tmp_path / "out.ipynb", given, progress_bar=False
     )
     printed = "".join(o.text for cell in done.cells for o in cell.get("outputs", []) if o.output_type == "stream")
-    assert "training 2 at short scale on" in printed and "scale=full" in printed and "this takes about" in printed
+    assert "this is the short scale" in printed and "scale=full" in printed and "training 2 on cpu, about " in printed
     stored = sorted((tmp_path / "results" / "runs" / "digits32" / arch).glob("*/short-*.json"))
     assert [path.parent.name for path in stored] == ["amm", "reference"]
     assert f"{name[:2]}_margins_digits32_{arch}_short.png" in {path.name for path in (tmp_path / "figures").iterdir()}
+
+
+def test_the_estimate_counts_steps_evaluations_and_margins(monkeypatch):
+    monkeypatch.setattr(notebook, "measure", lambda training: (1e8, 1e4, 1.0))
+    tiny = dict(train_size=250, batch=100, epochs=3, margin_size=40)
+    runs = [(recipes.make_recipe("digits32", "lenet", "reference", **tiny), seed) for seed in range(2)]
+    tested = len(load_data("digits32").x_test)
+    steps, predictions, followed = 3 * 3, 3 * tested, 3 * 2  # two margins an epoch: a twentieth of 40
+    assert notebook.estimate(runs) == 2 * (1e8 * steps + 1e4 * predictions + followed + 40)
 
 
 def test_missing_data_is_said_before_any_training(tmp_path, monkeypatch):
