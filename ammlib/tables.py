@@ -94,6 +94,8 @@ def condition_of(recipe: Recipe, name: str) -> str:
         return f"train={recipe.train_size or 60000}"
     if recipe.validation:  # a search: no number of the paper belongs to it
         return f"validation, {strength(recipe)}"
+    if (recipe.method, recipe.start) == ("reference", "reference"):  # nor to what AMM's fine-tuning is compared with
+        return "trained longer"
     return f"noisy={recipe.noisy}" if recipe.noisy else ""
 
 
@@ -161,14 +163,20 @@ def by_recipe(rows: Iterable[Row]) -> dict[Recipe, dict[str, Row]]:
 
 
 def with_competitors(rows: Sequence[Row]) -> str:
-    """A table of the paper: the results on this data set that it quotes, then its own and ours, error beside margin."""
+    """A table of the paper: the results on this data set that it quotes, then its own and ours."""
+    of_data = [p for p in published() if p.competitor and p.dataset == rows[0].recipe.dataset]
+    return beside_paper(rows, [p for p in of_data if p.metric == "error"])
+
+
+def beside_paper(rows: Iterable[Row], quoted: Iterable[Published] = ()) -> str:
+    """The paper's numbers and ours, error beside margin, one line for each recipe; above, those it quotes."""
     cells = [("method", "net", "error %, paper", "error %, ours", "margin, paper", "margin, ours", "scale", "note")]
-    for p in published():
-        if p.competitor and p.dataset == rows[0].recipe.dataset and p.metric == "error":
-            cells.append((p.method.replace("_", " "), p.arch, str(p), "", "", "", "", p.note))
+    cells += [(p.method.replace("_", " "), p.arch, str(p), "", "", "", "", p.note) for p in quoted]
     for recipe, by_metric in by_recipe(rows).items():
         numbers = [text for row in by_metric.values() for text in (str(row.paper or ""), row.ours)]
-        cells.append((label(recipe.method), recipe.arch, *numbers, extent(recipe), ""))
+        condition = next(iter(by_metric.values())).condition
+        method = ", ".join(filter(None, (label(recipe.method), condition)))
+        cells.append((method, recipe.arch, *numbers, extent(recipe), ""))
     return aligned(cells)
 
 

@@ -92,6 +92,17 @@ def test_the_extent_tells_what_the_short_scale_amounts_to():
     assert tables.extent(make_recipe("cifar10", "resnet20", "amm", "short")) == "short: 20 + 20 epochs, 5,000 images"
 
 
+def test_a_control_has_a_line_of_its_own_and_no_number_of_the_paper(results):
+    for (recipe, seed), error in zip(study("control", "short"), (50.0, 45.0, 44.0), strict=True):
+        store_run(finished(recipe, seed, error, 0.1))
+    lines = [line.split("  ")[0] for line in tables.beside_paper(tables.compare("control", "short")).splitlines()]
+    assert lines == ["method", "reference", "reference, trained longer", "AMM (MIN+EXP)"]
+    rows = tables.compare("control", "short")
+    assert row(rows, "reference", "error").values == (50.0,)
+    assert row(rows, "reference", "error", "trained longer").values == (45.0,)
+    assert row(rows, "reference", "error", "trained longer").paper is None
+
+
 def test_the_readme_shows_what_has_run_and_names_what_has_not(results, monkeypatch):
     monkeypatch.setattr(readme, "SHOWN", [("table4", "short")])
     store_run(finished(make_recipe("cifar10", "lenet", "reference", "short"), 0, 39.0, 0.2))
