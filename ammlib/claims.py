@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import mean, stdev
 
-from ammlib.tables import Row, aligned, is_trial
+from ammlib.tables import TRIAL, Row, aligned, is_trial
 
 HEADER = ("holds", "net", "condition", "metric", "claim", "ours", "change", "paper")
 
@@ -66,8 +66,8 @@ def verdict(rows: Sequence[Row], *claims: str) -> str:
         lines.append(f"differences within the spread of the seeds: {close}")
     if open_:
         missing = dict.fromkeys(row.recipe.key for row in rows if not row.values)
-        reason = f"; missing runs: {', '.join(missing)}" if missing else ""
-        lines.append(f"{open_} of {len(found)} cannot be told yet{reason}")
+        reason = f"missing runs: {', '.join(missing)}" if missing else f"trials on at most {TRIAL:,} images"
+        lines.append(f"{open_} of {len(found)} cannot be told yet; {reason}")
     return "\n".join([*lines, "", aligned([HEADER, *(c.cells() for c in found)])])
 
 

@@ -27,7 +27,7 @@ def results_table() -> str:
         if (recipe.dataset, recipe.arch) not in ran:
             missing.setdefault(recipe.dataset, {})[recipe.arch] = None
             continue
-        cells = [recipe.dataset, recipe.arch, label(recipe.method)]
+        cells = [recipe.dataset, recipe.arch, metrics["error"].method]
         for row in metrics.values():
             cells += ["" if row.paper is None else str(row.paper), row.ours]
         verdicts = {name: row.same_direction for name, row in metrics.items() if row.same_direction is not None}

@@ -58,6 +58,11 @@ class Row:
     same_direction: bool | None = None  # as the paper's change from its reference; None if it cannot be told
 
     @property
+    def method(self) -> str:
+        """What tables call it, with its condition if it has one."""
+        return ", ".join(filter(None, (label(self.recipe.method), self.condition)))
+
+    @property
     def ours(self) -> str:
         if not self.values:
             return "not run"
@@ -174,19 +179,18 @@ def beside_paper(rows: Iterable[Row], quoted: Iterable[Published] = ()) -> str:
     cells += [(p.method.replace("_", " "), p.arch, str(p), "", "", "", "", p.note) for p in quoted]
     for recipe, by_metric in by_recipe(rows).items():
         numbers = [text for row in by_metric.values() for text in (str(row.paper or ""), row.ours)]
-        condition = next(iter(by_metric.values())).condition
-        method = ", ".join(filter(None, (label(recipe.method), condition)))
-        cells.append((method, recipe.arch, *numbers, extent(recipe), ""))
+        cells.append((by_metric["error"].method, recipe.arch, *numbers, extent(recipe), ""))
     return aligned(cells)
 
 
 def extent(recipe: Recipe) -> str:
-    """The scale and what the short one amounts to, such as "short: 60 epochs, 5,000 images"."""
+    """The scale and what the short one amounts to, such as "short: 60 epochs, 5,000 images"; or that it is a trial."""
     if recipe.scale == "full":
         return "full"
+    scale = "trial" if is_trial(recipe) else recipe.scale
     before = f"{reference_of(recipe).epochs} + " if recipe.start == "reference" else ""
     images = f", {recipe.train_size:,} images" if recipe.train_size else ""
-    return f"{recipe.scale}: {before}{recipe.epochs} epoch{'s' * (recipe.epochs != 1)}{images}"
+    return f"{scale}: {before}{recipe.epochs} epoch{'s' * (recipe.epochs != 1)}{images}"
 
 
 def settings(wanted: Iterable[tuple[Recipe, int]]) -> str:

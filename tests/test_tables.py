@@ -90,6 +90,7 @@ def test_the_extent_tells_what_the_short_scale_amounts_to():
     assert tables.extent(make_recipe("mnist", "mlp", "amm", "short")) == "short: 20 epochs"
     assert tables.extent(make_recipe("cifar10", "lenet", "amm", "short")) == "short: 60 epochs, 5,000 images"
     assert tables.extent(make_recipe("cifar10", "resnet20", "amm", "short")) == "short: 20 + 20 epochs, 5,000 images"
+    assert tables.extent(make_recipe("svhn", "nin", "amm", "short")) == "trial: 1 + 1 epoch, 1,000 images"
 
 
 def test_a_control_has_a_line_of_its_own_and_no_number_of_the_paper(results):
@@ -149,7 +150,10 @@ def test_nets_that_only_show_that_they_run_tell_nothing(results):
     rows = values_of("table4", reference=80.0, amm=70.0)
     told = {c.place[0] for c in comparisons(rows, "error: amm < reference") if c.holds is not None}
     assert told == {"lenet", "resnet20"}
-    assert verdict(rows, "error: amm < reference").splitlines()[1] == "5 of 7 cannot be told yet"
+    assert (
+        verdict(rows, "error: amm < reference").splitlines()[1]
+        == "5 of 7 cannot be told yet; trials on at most 1,000 images"
+    )
     for arch, direction in (("lenet", True), ("nin", None)):
         net = {r.recipe.method: r for r in rows if r.recipe.arch == arch and r.metric == "error"}
         assert tables.same_direction(net["amm"], net["reference"]) is direction
