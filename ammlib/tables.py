@@ -15,7 +15,7 @@ METRICS = {"error": 2, "margin": 2}  # decimals, as the paper prints them
 COURSE = {  # columns of `course`, from the history of a run
     "train_error": "training error %",
     "test_error": "test error %",
-    "test_margin": "test margin",
+    "test_margin": "margin of a few",
     "regulariser": "regulariser",
     "kept": "kept of a batch",
     "kept_margin": "margin of the kept",
@@ -39,6 +39,11 @@ class Published:
     bound: str  # "" for a value; "<", ">", "<=" or ">=" for a limit
     competitor: bool  # somebody else's result, quoted by the paper
     note: str
+
+    @property
+    def span(self) -> tuple[float, float]:
+        """The number, or all that a limit allows."""
+        return (-math.inf if "<" in self.bound else self.value), (math.inf if ">" in self.bound else self.value)
 
     def __str__(self) -> str:
         decimals = METRICS.get(self.metric, 2)
@@ -131,15 +136,13 @@ def compare(name: str, scale: str = "auto") -> list[Row]:
 
 
 def same_direction(row: Row, reference: Row | None) -> bool | None:
-    """Does our change from the reference have the sign of the paper's? For a limit: is it kept?"""
-    if row.paper is None or not row.values or is_trial(row.recipe):
+    """Does our change from the reference have the sign of the paper's?"""
+    if reference is None or is_trial(row.recipe) or not all(r.paper and r.values for r in (row, reference)):
         return None
-    ours, limit = mean(row.values), row.paper.value
-    if row.paper.bound:
-        return ours <= limit if "<" in row.paper.bound else ours >= limit
-    if reference is None or reference.paper is None or not reference.values:
-        return None
-    return (ours > mean(reference.values)) == (limit > reference.paper.value)
+    (low, high), (reference_low, reference_high) = row.paper.span, reference.paper.span
+    if low > reference_high:
+        return mean(row.values) > mean(reference.values)
+    return mean(row.values) < mean(reference.values) if high < reference_low else None
 
 
 def is_trial(recipe: Recipe) -> bool:
@@ -219,26 +222,16 @@ def course(found: Iterable[Run]) -> str:
     groups: dict[Recipe, list[Run]] = {}
     for run in found:
         groups.setdefault(run.recipe, []).append(run)
-    header = (
-        "net",
-        "method",
-        "train on",
-        "random labels",
-        *COURSE.values(),
-        "lowest test error",
-        "minutes",
-        "truncated from",
-    )
+    header = ("net", "method", "train on", "random labels", *COURSE.values(), "lowest test error", "truncated from")
+    if any(recipe.validation for recipe in groups):
+        header = tuple(name.replace("test", "held-out") for name in header)
     cells = [header]
     for recipe, runs in groups.items():
         last = [[run.history[-1][name] for run in runs] for name in COURSE]
         numbers = ["" if None in values else f"{mean(values):.2f}" for values in last]
         lowest = mean(min(epoch["test_error"] for epoch in run.history) for run in runs)
         data = (str(recipe.train_size or ""), str(recipe.noisy or ""))
-        minutes = f"{mean(run.seconds for run in runs) / 60:.0f}"
-        cells.append(
-            (recipe.arch, label(recipe.method), *data, *numbers, f"{lowest:.2f}", minutes, truncated_from(recipe))
-        )
+        cells.append((recipe.arch, label(recipe.method), *data, *numbers, f"{lowest:.2f}", truncated_from(recipe)))
     return aligned(cells)
 
 

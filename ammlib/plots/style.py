@@ -36,7 +36,7 @@ AXES = {
     "test_error": "test error (%)",
     "train_error": "training error (%)",
     "margin": "margin $\\|\\Delta_x\\|_2$ (pixel units)",
-    "test_margin": "margin of 200 test images",
+    "test_margin": "margin of a few test images",
     "kept": "samples kept of a batch",
     "kept_margin": "margin of the kept, correct",
     "regulariser": "regularisation term",
