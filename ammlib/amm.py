@@ -111,7 +111,8 @@ class AMM(nn.Module):
                 correct = f.argmax(1) == y
                 path = self.follow(model, x, f, y, correct, shares)
                 size = x.flatten(1).norm(dim=1) if self.relative else torch.ones_like(path.norm)  # eq. 5 or eq. 6
-                everywhere = self.keep(*shares.gather(path.success, path.norm / size, y, correct))
+                success = path.success & (size > 0)  # relative to nothing, as of a black image, there is no margin
+                everywhere = self.keep(*shares.gather(success, path.norm / size, y, correct))
                 kept = shares.own(everywhere)
             m = self.margins(model, x, y, correct, path, kept) / size[kept]
         self.last = report(shares, path, correct, everywhere, kept, m)

@@ -20,12 +20,12 @@ def save_checkpoint(path: Path, identity: dict, state: dict[str, Any]) -> None:
     write_atomically(path, lambda file: torch.save({"identity": identity, "state": state}, file))
 
 
-def load_checkpoint(path: Path, identity: dict, device: torch.device) -> dict[str, Any] | None:
+def load_checkpoint(path: Path, identity: dict) -> dict[str, Any] | None:
     """The state stored for this recipe and seed; None if there is none, an error if it is damaged or another's."""
     if not path.exists():
         return None
     try:
-        stored = torch.load(path, map_location=device, weights_only=True)
+        stored = torch.load(path, map_location="cpu", weights_only=True)
         found, state = stored["identity"], stored["state"]
     except Exception as error:  # damaged bytes fail in many ways
         raise CheckpointError(f"{path} is damaged ({error}); delete it to start anew") from error
@@ -41,9 +41,9 @@ def save_weights(path: Path, weights: dict[str, Tensor]) -> None:
     write_atomically(path, lambda file: file.write(data))
 
 
-def load_weights(path: Path, device: torch.device | str = "cpu") -> dict[str, Tensor]:
-    """The weights of a trained model."""
-    return load_file(path, device=str(device))
+def load_weights(path: Path) -> dict[str, Tensor]:
+    """The weights of a trained model, on the CPU."""
+    return load_file(path)
 
 
 def weights_digest(weights: dict[str, Tensor]) -> str:

@@ -39,9 +39,15 @@ def frozen(model: nn.Module, x: Tensor) -> Iterator[None]:
 
 
 def differs_in_eval_mode(model: nn.Module) -> bool:
-    """Does the model, in its present mode, give other logits than in eval mode (batch norm, dropout)?"""
+    """Does the model, in its present mode, give other logits than in eval mode (batch norm, dropout)?
+
+    Seen by its modules; one that asks for `self.training` in its own `forward` is not.
+    """
     changing = (nn.modules.batchnorm._NormBase, nn.modules.dropout._DropoutNd, nn.RReLU)
-    return any(module.training and isinstance(module, changing) for module in model.modules())
+    rates = (getattr(module, "dropout", 0.0) for module in model.modules() if module.training)  # of recurrent nets, ...
+    return any(rate for rate in rates if isinstance(rate, float)) or any(
+        module.training and isinstance(module, changing) for module in model.modules()
+    )
 
 
 def check_images(x: Tensor) -> None:

@@ -3,6 +3,7 @@
 import argparse
 import json
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,13 @@ from typing import Any
 from ammlib import bench as measure
 from ammlib import recipes, runs, tables
 from ammlib.checkpoint import CheckpointError
+from ammlib.classifier import choose
 from ammlib.data import DataError, load_data, subset
 from ammlib.device import best_device, keep_freed_memory
 from ammlib.distributed import DistributedError, joined
-from ammlib.evaluate import shared_margins
+from ammlib.evaluate import METHODS, as_input, shared_margins
 from ammlib.files import home
+from ammlib.prepare import margin_units
 from ammlib.train import TrainingError
 
 
@@ -29,8 +32,22 @@ def train(args: argparse.Namespace) -> None:
 
 def study(args: argparse.Namespace) -> None:
     part, parts = parse_part(args.part)
-    wanted = [run for name in args.names for run in recipes.study(name, args.scale)]
-    execute(list(dict.fromkeys(wanted))[part - 1 :: parts], args.force)
+    wanted = dict.fromkeys(run for name in args.names for run in recipes.study(name, args.scale))
+    if args.only:
+        wanted = [run for run in wanted if runs.run_name(*run) == args.only]
+        if not wanted:
+            raise ValueError(f"no run {args.only!r} in {' '.join(args.names)}")
+    execute(share(wanted, part, parts), args.force)
+
+
+def share(wanted: Iterable[recipes.Run], part: int, parts: int) -> list[recipes.Run]:
+    """The part of the runs that is one process's; what starts from a reference is where that is trained."""
+    chains: dict[recipes.Run, list[recipes.Run]] = {}
+    for run in wanted:
+        recipe, seed = run
+        first = recipes.Run(recipes.reference_of(recipe), seed) if recipe.start == "reference" else run
+        chains.setdefault(first, []).append(run)
+    return [run for chain in list(chains.values())[part - 1 :: parts] for run in chain]
 
 
 def execute(wanted: list[recipes.Run], force: bool) -> None:
@@ -39,11 +56,15 @@ def execute(wanted: list[recipes.Run], force: bool) -> None:
     for recipe, seed in wanted:
         known = runs.load_run(recipe, seed) is not None and not force
         if not known:
-            print(f"{recipe.key}, seed {seed}: {recipe.scale} scale, {recipe.epochs} epochs, on {best_device()}")
+            announce(recipe, seed)
         run = runs.run_or_load(recipe, seed, force=force)
         took = "stored" if known else f"{run.seconds:.0f} s"
         numbers = f"error {run.metrics['error']:.2f} %, margin {run.metrics['margin']:.3f}"
         print(f"{recipe.key}, seed {seed}: {numbers} ({took}) {runs.run_path(recipe, seed)}")
+
+
+def announce(recipe: recipes.Recipe, seed: int) -> None:
+    print(f"{recipe.key}, seed {seed}: {recipe.scale} scale, {recipe.epochs} epochs, on {best_device()}")
 
 
 def compare(args: argparse.Namespace) -> None:
@@ -53,11 +74,16 @@ def compare(args: argparse.Namespace) -> None:
 
 def margin(args: argparse.Namespace) -> None:
     keep_freed_memory()
-    model, images = runs.trained_model(recipe_of(args), args.seed), load_data(args.dataset)
-    x, y = images.test
-    rows = subset(len(images.x_test), min(args.samples or len(images.x_test), len(images.x_test)), seed=0)
+    recipe, images = recipe_of(args), load_data(args.dataset)
+    choose("attack", args.attack, METHODS)
+    total = len(images.x_test)
+    rows = subset(total, total if args.samples is None else min(args.samples, total), seed=0)
+    if not runs.weights_path(recipe, args.seed).exists():
+        announce(recipe, args.seed)
+    model = runs.trained_model(recipe, args.seed)
+    x, y = as_input(images.x_test[rows]), images.y_test[rows]
     options = {} if args.steps is None else {"steps": args.steps}
-    found = shared_margins(model, x[rows], y[rows], method=args.attack, **options)
+    found = shared_margins(model, x, y, method=args.attack, std=margin_units(recipe), **options)
     for name, value in found.summary().items():
         print(f"{name:8} {value:10.4f}" if isinstance(value, float) else f"{name:8} {value:10}")
 
@@ -97,12 +123,15 @@ def add_recipe(command: argparse.ArgumentParser) -> None:
     command.add_argument("--method", default="amm", help="reference, amm, min_inv, elsayed, ... (likewise)")
     command.add_argument("--seed", type=int, default=0, help="of initial weights and batches (default 0)")
     command.add_argument("--family", help="for your own data: mnist, cifar, digits or imagenet, whose recipes it takes")
-    command.add_argument("--set", nargs="+", default=[], metavar="name=value", help="change the recipe: epochs=3 lam=8")
+    text = "change the recipe: epochs=3 lam=8"
+    command.add_argument("--set", nargs="+", action="extend", default=[], metavar="name=value", help=text)
     add_scale(command)
 
 
 def recipe_of(args: argparse.Namespace) -> recipes.Recipe:
     overrides = dict(parse_setting(text) for text in args.set)
+    for name in set(recipes.IDENTITY) & set(overrides):
+        raise ValueError(f"--set cannot change {name}" + (f"; use --{name}" if name != "source" else ""))
     return recipes.make_recipe(args.dataset, args.arch, args.method, args.scale, args.family, **overrides)
 
 
@@ -130,6 +159,7 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("names", nargs="+", metavar="name", help="table1, fig4, ... (an unknown one lists all)")
     add_scale(command)
     command.add_argument("--part", default="1/1", help="1/2 and 2/2 share the work between two processes")
+    command.add_argument("--only", metavar="run", help="this run of it, by its name in results/runs")
     command.add_argument("--force", action="store_true", help="train again even what is stored")
     command.set_defaults(run=study)
 
@@ -138,7 +168,7 @@ def parser() -> argparse.ArgumentParser:
     add_scale(command)
     command.set_defaults(run=compare)
 
-    command = commands.add_parser("margin", help="margins of a trained model")
+    command = commands.add_parser("margin", help="margins of a trained model, which is trained first if need be")
     add_recipe(command)
     command.add_argument("--samples", type=int, help="so many random test images (default: all)")
     command.add_argument(

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from operator import length_hint
 from typing import Any
 
 import torch
@@ -70,7 +71,8 @@ def margins(
         raise ValueError(f"batch_size must be at least 1, got {batch_size}")
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     parts: list[tuple[Tensor, ...]] = []
-    total = len(data) if isinstance(data, DataLoader) else math.ceil(len(images) / batch_size)
+    streamed = isinstance(data, DataLoader)  # perhaps of unknown length
+    total = length_hint(data) or None if streamed else math.ceil(len(images) / batch_size)
     for x, y in tqdm(batches(data, batch_size), "margins", total, unit="batch", disable=not progress, leave=False):
         result = attack(model, x.to(device), **options)
         norm = result.norm if std is None else in_units_of(std, result.delta)
@@ -116,6 +118,11 @@ def shared_margins(
     return Margins(*columns[:3], correct=columns[3] if labelled else None)
 
 
+def as_input(x: Images) -> Images:
+    """Images for `margins`: uint8 scaled to [0, 1]; files stay files, which are read batch by batch."""
+    return x if isinstance(x, ImageFiles) else unit(x)
+
+
 def usual_batch(x: Images) -> int:
     """As many images as fit into a few GB of memory with the gradients of a net: 500 small ones, 33 of 224 x 224."""
     return max(1, min(500, 5_000_000 // math.prod(x.shape[1:])))
@@ -142,8 +149,7 @@ def evaluate(
 ) -> dict:
     """What a run reports of its test images (uint8): the error over all, if it is not known yet, and the margin over
     all or over some `rows`."""
-    x_margin = x if rows is None else x[rows.to(x.device)]
-    images = x_margin if isinstance(x_margin, ImageFiles) else unit(x_margin)
+    images = as_input(x if rows is None else x[rows.to(x.device)])
     summary = shared_margins(model, images, progress=progress, std=std).summary()
     margin = {f"margin_{name}": value for name, value in summary.items()}
     error = error_rate(model, x, y) if error is None else error

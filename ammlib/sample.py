@@ -8,6 +8,7 @@ with a pretrained net and stores what it has after every few: it may be stopped 
 import argparse
 import json
 import platform
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -19,7 +20,7 @@ from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from ammlib.checkpoint import weights_digest
-from ammlib.data import data_root, image_folder, load_data
+from ammlib.data import DataError, data_root, image_folder, load_data
 from ammlib.deepfool import deepfool
 from ammlib.device import best_device
 from ammlib.evaluate import in_units_of
@@ -74,7 +75,7 @@ def stored(kind: str, arch: str) -> dict[str, Any] | None:
 
 
 def load_sample(arch: str) -> Sample | None:
-    """The stored measurement of a net, if there is one."""
+    """The stored measurement of a net, if there is one, perhaps of few images."""
     values = stored("sample", arch)
     return None if values is None else Sample(**values)
 
@@ -88,7 +89,10 @@ def measure(arch: str, count: int) -> Sample:
     model = model.to(device, memory_format=torch.channels_last).eval()  # a quarter faster on a CPU
     sample = Sample(arch, weights_digest(weights), versions(), device.type, images.targets)
     known = load_sample(arch)
-    if known is not None and (known.weights, known.labels) == (sample.weights, sample.labels):
+    if known is not None:
+        if (known.weights, known.labels) != (sample.weights, sample.labels):
+            path = path_of("sample", arch)
+            raise DataError(f"{path} was measured with other images or weights; move it away to measure these")
         sample = known
     order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0)).tolist()
     todo = range(len(sample.predictions), len(images)), order[len(sample.rows) : count]
@@ -148,17 +152,22 @@ def versions() -> dict[str, str]:
     return {"python": platform.python_version(), "torch": torch.__version__}
 
 
-def main(argv: list[str] | None = None) -> None:
+def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m ammlib.sample", description=__doc__)
     parser.add_argument("what", choices=["margins", "fine_tuning"])
     parser.add_argument("--arch", default="resnet50_caffe", help="a net with pretrained weights")
     parser.add_argument("--images", type=int, default=1000, help="so many, in a fixed random order, get a margin")
     args = parser.parse_args(argv)
-    if args.what == "margins":
-        measure(args.arch, args.images)
-    else:
-        fine_tune(args.arch)
+    try:
+        if args.what == "margins":
+            measure(args.arch, args.images)
+        else:
+            fine_tune(args.arch)
+    except (ValueError, OSError, DataError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -28,7 +28,7 @@ def paper(arch: str, metric: str) -> str:
 
 def sample_table(arch: str, sample: Sample | None) -> str:
     """Error and margins of a pretrained net on the sample beside the paper's, which are of the validation set."""
-    if sample is None:
+    if sample is None or not sample.rows:
         return NOT_MEASURED.format("margins", arch)
     n, std, pixel = str(len(sample.rows)), sample.std, sample.pixel
     right = [m for m, row in zip(std, sample.rows, strict=True) if sample.predictions[row] == sample.labels[row]]
@@ -38,7 +38,7 @@ def sample_table(arch: str, sample: Sample | None) -> str:
         ("top-1 error (%)", str(len(sample.predictions)), f"{sample.error:.1f}", paper(arch, "error")),
         ("margin, mean (std units)", n, f"{mean(std):.2f}", paper(arch, "margin")),
         ("margin, median (std units)", n, f"{median(std):.2f}", ""),
-        ("margin, mean of the correct (std units)", str(len(right)), f"{mean(right):.2f}", ""),
+        ("margin, mean of the correct (std units)", str(len(right)), f"{mean(right):.2f}" if right else "", ""),
         ("margin, mean (pixel units)", n, f"{mean(pixel):.3f}", ""),
         ("margin, median (pixel units)", n, f"{median(pixel):.3f}", ""),
         ("fooled within 6 steps (%)", n, f"{100 * mean(sample.success):.1f}", f"{fooled} ({fooled.arch})"),
@@ -64,7 +64,7 @@ def fine_tuning_table(arch: str, tuning: dict[str, Any] | None) -> str:
 def sample_figure(arch: str, sample: Sample | None, tuning: dict[str, Any] | None) -> Figure:
     """Left: margins of the pretrained net, with its mean and the paper's; right: those of images that it trained on."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(7.2, 3.0), width_ratios=(3, 2))
-    if sample is None:
+    if sample is None or not sample.rows:
         finish(left, ())
     else:
         norm, found = torch.tensor(sample.std), torch.tensor(sample.success)

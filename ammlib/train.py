@@ -71,7 +71,7 @@ class Training:
         self.epoch, self.step = 0, 0
         self.sums: dict[str, float] = {}  # over the steps since the last entry of the history
         self.history: list[dict[str, Any]] = []
-        self.seconds = 0.0
+        self.seconds, self.saved = 0.0, time.monotonic()
         self.restore()
 
     @property
@@ -81,7 +81,7 @@ class Training:
     def restore(self) -> None:
         """Go on from the checkpoint, if there is one."""
         path = self.checkpoint
-        state = from_main(lambda: load_checkpoint(path, self.identity, torch.device("cpu"))) if path else None
+        state = from_main(lambda: load_checkpoint(path, self.identity)) if path else None
         if state is not None:
             self.model.load_state_dict(state["model"])
             self.optimizer.load_state_dict(state["optimizer"])
@@ -90,6 +90,7 @@ class Training:
 
     def save(self) -> None:
         """Store everything that the next step depends on."""
+        self.saved = time.monotonic()
         if self.checkpoint is None or not is_main():
             return
         state = {name: getattr(self, name) for name in PROGRESS}
@@ -103,7 +104,6 @@ class Training:
         bar = tqdm(total=steps, initial=done, desc=self.recipe.key, unit="step", disable=not shown)
         with bar, stop_between_steps() as stopping:
             while self.epoch < self.recipe.epochs:
-                saved = time.monotonic()
                 for x, y in self.batches.epoch(self.epoch, start=self.step):
                     started = time.monotonic()
                     self.take_step(x, y)
@@ -111,9 +111,8 @@ class Training:
                     bar.update()
                     self.show(bar)
                     stop = anywhere(stopping())  # all processes at the same step, or they would wait for each other
-                    if stop or time.monotonic() - saved > CHECKPOINT_SECONDS:
+                    if stop or time.monotonic() - self.saved > CHECKPOINT_SECONDS:
                         self.save()
-                        saved = time.monotonic()
                     if stop:
                         raise KeyboardInterrupt
                 self.end_epoch()
@@ -224,9 +223,11 @@ def train(
 ) -> Training:
     """Train the model of a recipe from `weights` or from its initialisation; `.model` and `.history` are the results.
 
-    `data`, if given, is what `prepare_data(recipe)` makes. With a `checkpoint` path the state is stored after every
-    epoch, every few minutes and on Ctrl-C, and a later call goes on from there.
+    `data`, if given, is what `prepare_data(recipe)` makes. With a `checkpoint` path the state is stored with each entry
+    of the history, every two minutes and on Ctrl-C, and a later call goes on from there.
     """
+    if weights is None and recipe.start != "scratch":
+        raise ValueError(f"{recipe.key} starts from {recipe.start} weights: give them, or use `run_or_load`")
     data = prepare_data(recipe) if data is None else data
     training = Training(recipe, seed, data, weights, checkpoint, device)
     training.run(progress)

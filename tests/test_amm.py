@@ -11,6 +11,7 @@ from oracle import NETS, regulariser
 from torch import nn
 
 from ammlib import AMM, deepfool
+from ammlib.classifier import differs_in_eval_mode
 
 PAIRS = [(aggregation, shrinkage) for aggregation in ("min", "avg") for shrinkage in ("lin", "exp", "inv")]
 
@@ -110,6 +111,15 @@ def test_report_counts_what_happened():
 def test_relative_margin_is_divided_by_the_norm_of_the_sample():
     value, _, _ = on_the_line([0.5, -4.0], [1, 0], "avg", "lin", 3.0, 2.0, 1.0, relative=True)
     assert value.item() == pytest.approx(-3 * 2 * (2 + 2) / 2)
+
+
+@pytest.mark.parametrize("shrinkage", ["lin", "exp", "inv"])
+def test_relative_to_nothing_there_is_no_margin(shrinkage):
+    net, amm = line(), AMM("avg", shrinkage, 3.0, 2.0, 1.0, relative=True)
+    nn.init.ones_(net.bias)
+    value = amm(net, torch.tensor([[0.5], [0.0], [-4.0]]).double(), torch.tensor([1, 1, 0]))
+    value.backward()
+    assert amm.last.kept == 2 and value.isfinite() and all(p.grad.isfinite().all() for p in net.parameters())
 
 
 @pytest.mark.parametrize("m", [0.5, 0.9, 1.0, 1.0 + 1e-12, 4.0, 1e6])
@@ -254,6 +264,12 @@ def test_train_mode_gives_what_eval_mode_gives_and_does_not_trust_logits_of_trai
     for value in (amm(net, x, y), amm(net, x, y, logits=logits)):
         assert value == expected
         assert_same(gradients(value, net), expected_gradients)
+
+
+@pytest.mark.parametrize("dropout, differs", [(0.0, False), (0.5, True)])
+def test_dropout_inside_a_recurrent_net_is_seen(dropout, differs):
+    net = nn.LSTM(3, 4, num_layers=2, dropout=dropout)
+    assert differs_in_eval_mode(net) is differs and not differs_in_eval_mode(net.eval())
 
 
 def test_logits_save_a_forward_and_change_nothing(digits):

@@ -102,10 +102,10 @@ def test_the_last_good_checkpoint_survives_a_crash_while_writing_the_next(crash,
 
 
 def test_a_checkpoint_is_read_as_it_was_written(path, tmp_path):
-    state = load_checkpoint(path, IDENTITY, CPU)
+    state = load_checkpoint(path, IDENTITY)
     assert torch.equal(state["model"].pop("w"), STATE["model"]["w"])
     assert state == {**STATE, "model": {}}
-    assert load_checkpoint(tmp_path / "none.pt", IDENTITY, CPU) is None
+    assert load_checkpoint(tmp_path / "none.pt", IDENTITY) is None
 
 
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 0.99])
@@ -113,20 +113,20 @@ def test_a_truncated_checkpoint_is_an_error_that_names_it(share, path):
     content = path.read_bytes()
     path.write_bytes(content[: int(share * len(content))])
     with pytest.raises(CheckpointError, match=f"{path} is damaged .*; delete it to start anew"):
-        load_checkpoint(path, IDENTITY, CPU)
+        load_checkpoint(path, IDENTITY)
 
 
 @pytest.mark.parametrize("content", [[1, 2], {"model": {}}, {"identity": IDENTITY}, {"state": {}}])
 def test_what_is_no_checkpoint_is_an_error(content, path):
     torch.save(content, path)
     with pytest.raises(CheckpointError, match="damaged"):
-        load_checkpoint(path, IDENTITY, CPU)
+        load_checkpoint(path, IDENTITY)
 
 
 def test_random_bytes_are_an_error(path):
     path.write_bytes(torch.randint(256, (4096,), generator=torch.Generator().manual_seed(0)).byte().numpy().tobytes())
     with pytest.raises(CheckpointError, match="damaged"):
-        load_checkpoint(path, IDENTITY, CPU)
+        load_checkpoint(path, IDENTITY)
 
 
 class Code:
@@ -143,7 +143,7 @@ class Code:
 def test_code_in_a_checkpoint_is_refused_and_not_run(dump, path, tmp_path):
     dump({"identity": IDENTITY, "state": Code(tmp_path / "was run")}, path)
     with pytest.raises(CheckpointError, match="damaged"):
-        load_checkpoint(path, IDENTITY, CPU)
+        load_checkpoint(path, IDENTITY)
     assert not (tmp_path / "was run").exists()
     pickle.loads(pickle.dumps(Code(tmp_path / "was run")))
     assert (tmp_path / "was run").exists()  # so the trap works

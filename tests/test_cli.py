@@ -10,11 +10,12 @@ import pytest
 
 import ammlib.runs as runs
 from ammlib.checkpoint import save_weights
-from ammlib.cli import main, parse_setting, parser
+from ammlib.cli import main, parse_setting, parser, recipe_of, share
 from ammlib.data import load_data
 from ammlib.evaluate import margins
+from ammlib.models import make_model, margin_std
 from ammlib.prepare import new_model
-from ammlib.recipes import make_recipe, study
+from ammlib.recipes import make_recipe, reference_of, study
 from ammlib.runs import load_run, run_path, weights_path
 from ammlib.train import Training
 
@@ -80,6 +81,13 @@ def test_every_argument_is_explained(command):
         ("train --dataset digits --set validation=true", ["cannot hold out 5000 of 1437"]),
         ("train --dataset digits --set train_size=5000", ["1437", "5000"]),
         ("train --dataset digits --set crop=resize36", ["32 x 32", "8 x 8"]),
+        ("train --dataset digits --set arch=lenet", ["--set cannot change arch; use --arch"]),
+        ("train --dataset digits --family cifar", ["digits has its own recipes", "'cifar'"]),
+        ("train --dataset digits32 --arch resnet20 --set lam=-1", ["lam must be", "-1"]),  # before its reference trains
+        ("margin --dataset digits --attack nearest", ["attack 'nearest'", "deepfool, tight"]),
+        ("margin --dataset digits --samples -1", ["asked for -1"]),
+        ("bench --parts deepfool --arch resnet20", ["nothing to measure on resnet20", "deepfool: mlp, lenet"]),
+        ("study table1 --only mnist/mlp/nope", ["no run 'mnist/mlp/nope' in table1"]),
         ("study nope", ["study 'nope'", "table1, table2, fig4"]),
         ("study table1 --scale nope", ["scale 'nope'", "full, short, auto"]),
         ("compare nope", ["study 'nope'", "table1, table2, fig4"]),
@@ -224,6 +232,23 @@ def test_the_parts_of_a_study_share_its_runs(parts, call, monkeypatch):
     assert max(map(len, done)) - min(map(len, done)) <= 1
 
 
+def test_the_parts_of_a_study_keep_a_reference_with_what_starts_from_it():
+    wanted = study("table4", "short")
+    shares = [share(wanted, part, 3) for part in (1, 2, 3)]
+    assert sorted(sum(shares, []), key=wanted.index) == wanted
+    for runs_of_part in shares:
+        for recipe, seed in runs_of_part:
+            assert recipe.start == "scratch" or (reference_of(recipe), seed) in runs_of_part
+
+
+def test_one_run_of_a_study_is_found_by_its_name(call, monkeypatch):
+    monkeypatch.setattr(runs, "run_or_load", fake)
+    recipe, seed = study("table1", "short")[4]
+    code, out, _ = call(f"study table1 --scale short --only {runs.run_name(recipe, seed)}")
+    assert code == 0 and [line for line in out.splitlines() if ": error" in line] == out.splitlines()[1:]
+    assert out.splitlines()[1].startswith(f"{recipe.key}, seed {seed}: error")
+
+
 def test_a_study_shows_what_is_stored_and_trains_what_is_missing(call, monkeypatch):
     runs_of_table2 = study("table2", "short")
     for recipe, seed in runs_of_table2[:3]:
@@ -251,5 +276,21 @@ def test_margin_prints_the_summary_of_a_stored_model(call):
     assert code == 0 and "samples          50" in out.splitlines()[0]
     code, out, _ = call("margin --dataset digits --method amm --seed 4 --attack tight --steps 3")
     assert code == 0 and float(out.split("mean")[1].split()[0]) < summary["mean"]
-    code, _, error = call("margin --dataset digits --method amm --seed 4 --attack nearest")
-    assert code == 2 and "unknown method 'nearest'; choose from deepfool, tight" in error
+
+
+def test_margins_of_imagenet_are_in_its_units(call, tiny_images, tiny_weights):
+    recipe = make_recipe("tiny", "resnet18", "reference", "short", "imagenet")
+    save_weights(weights_path(recipe, 0), tiny_weights)
+    command = "margin --dataset tiny --family imagenet --arch resnet18 --method reference --scale short"
+    code, out, err = call(command)
+    model = make_model("imagenet", "resnet18", 3)
+    model.load_state_dict(tiny_weights)
+    expected = margins(model.eval(), load_data("tiny").x_test, progress=False, std=margin_std("imagenet")).norm.mean()
+    assert code == 0, err
+    assert float(out.split("mean")[1].split()[0]) == pytest.approx(float(expected), abs=1e-3)
+
+
+def test_settings_may_be_given_one_by_one():
+    args = parser().parse_args(["train", "--dataset", "digits", "--set", "epochs=3", "--set", "lam=8", "c=4"])
+    recipe = recipe_of(args)
+    assert recipe.epochs == 3 and (recipe.regulariser["lam"], recipe.regulariser["c"]) == (8, 4)

@@ -8,8 +8,8 @@ from ammlib.evaluate import evaluate
 from ammlib.models import make_model, margin_std
 from ammlib.notebook import stored_runs
 from ammlib.prepare import prepare_data
-from ammlib.recipes import make_recipe, study
-from ammlib.runs import execute, load_run, run_or_load, trained_model
+from ammlib.recipes import make_recipe, reference_of, study
+from ammlib.runs import execute, load_run, run_or_load, starting_weights, trained_model
 from ammlib.train import Training
 
 
@@ -18,20 +18,40 @@ def tiny_recipe(method):
     return make_recipe("tiny", "resnet18", method, "short", "imagenet", margin_size=2, **changes)
 
 
-def test_the_reference_is_evaluated_and_fine_tuning_starts_from_its_weights(tiny_images, tiny_weights):
-    reference = run_or_load(tiny_recipe("reference"), 0, progress=False)
+def test_the_reference_of_imagenet_is_evaluated_as_it_is(tiny_images, tiny_weights, monkeypatch):
+    monkeypatch.setenv("AMMLIB_IMAGENET", str(tiny_images / "tiny"))
+    recipe = make_recipe("imagenet", "resnet18", "reference", "short", train_size=6, margin_size=2)
+    reference = run_or_load(recipe, 0, progress=False)
     model = make_model("imagenet", "resnet18", 3)
     model.load_state_dict(tiny_weights)
     data = load_data("tiny")
     assert reference.history == [] and reference.metrics["test_images"] == 3
     found = evaluate(model, data.x_test, data.y_test, progress=False, std=margin_std("imagenet"))
     assert reference.metrics["error"] == found["error"] and reference.metrics["margin_samples"] == 2
+
+
+def test_on_own_images_the_pretrained_weights_are_trained_on_and_amm_starts_from_there(tiny_images, tiny_weights):
     tuned = execute(tiny_recipe("amm"), 0, progress=False)
+    reference = load_run(reference_of(tiny_recipe("amm")), 0)
+    assert reference.recipe.start == "pretrained" and len(reference.history) == 1
     assert tuned.recipe.freeze_bn and len(tuned.history) == 1 and load_run(tiny_recipe("amm"), 0) is not None
-    trained = trained_model(tiny_recipe("amm"), 0).state_dict()
-    moved = (trained["1.conv1.weight"] - tiny_weights["1.conv1.weight"]).norm()
-    assert 0 < moved < 0.1 * tiny_weights["1.conv1.weight"].norm()
-    assert torch.equal(trained["1.bn1.running_mean"], tiny_weights["1.bn1.running_mean"])
+    before, after = (trained_model(run.recipe, 0).state_dict() for run in (reference, tuned))
+    moved = (after["1.conv1.weight"] - before["1.conv1.weight"]).norm()
+    assert 0 < moved < 0.1 * before["1.conv1.weight"].norm()
+    assert torch.equal(after["1.bn1.running_mean"], before["1.bn1.running_mean"])
+
+
+def test_own_classes_get_a_head_of_their_own(tiny_images, tiny_weights):
+    torch.save(make_model("imagenet", "resnet18", 5)[1].state_dict(), tiny_images / "imagenet_resnet18.pth")
+    recipe = tiny_recipe("reference")
+    first, again, other = (starting_weights(recipe, seed, 3) for seed in (0, 0, 1))
+    assert first["1.fc.weight"].shape == (3, 512)
+    for name in first:
+        assert torch.equal(first[name], again[name])
+        assert torch.equal(first[name], other[name]) == (name != "1.fc.weight")  # biases start at zero
+    assert run_or_load(recipe, 0, progress=False).metrics["test_images"] == 3
+    with pytest.raises(DataError, match="does not fit resnet18 with 3 classes: 2 tensors, such as fc.weight, fc.bias"):
+        starting_weights(make_recipe("imagenet", "resnet18", "reference", "short"), 0, 3)
 
 
 def test_a_training_on_files_resumes_within_an_epoch(tiny_images, tiny_weights, tmp_path):

@@ -71,6 +71,15 @@ def test_checkpoints_are_saved_when_due_and_after_every_epoch(seconds, saves, tm
     assert len(saved) == saves and {(1, 0), (2, 0)} <= set(saved)
 
 
+def test_checkpoints_are_due_by_the_clock_also_where_epochs_are_not_stored(tmp_path, monkeypatch):
+    clock, saved = iter(range(0, 10**6, 50)), []
+    monkeypatch.setattr(module.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(module, "save_checkpoint", lambda *_: saved.append(1))
+    monkeypatch.setattr(Training, "every", 100)
+    train(tiny(epochs=3), 0, checkpoint=tmp_path / "c.pt", progress=False)
+    assert len(saved) > 3
+
+
 def outcome(root):
     """The bytes of the weights, and those of the run file but for its wall-clock time; no checkpoint is left."""
     (weights,), (run,) = Path(root).rglob("*.safetensors"), Path(root).rglob("*.json")

@@ -16,7 +16,17 @@ from ammlib.data import load_data, subset
 from ammlib.evaluate import error_rate, margins
 from ammlib.prepare import new_model
 from ammlib.recipes import Recipe, make_recipe, reference_of
-from ammlib.runs import Run, checkpoint_path, load_run, run_or_load, run_path, store_run, trained_model, weights_path
+from ammlib.runs import (
+    Run,
+    checkpoint_path,
+    load_run,
+    margin_rows,
+    run_or_load,
+    run_path,
+    store_run,
+    trained_model,
+    weights_path,
+)
 
 processes = multiprocessing.get_context("forkserver")
 processes.set_forkserver_preload(["ammlib.cli", "sklearn.datasets", "torch._dynamo", "pytest"])
@@ -178,6 +188,11 @@ def test_a_finished_run_leaves_its_file_and_its_weights_alone(tmp_path):
     run_or_load(tiny(), 0, progress=False)
     assert set(files(tmp_path)) == {run_path(tiny(), 0), weights_path(tiny(), 0)}
     assert not checkpoint_path(tiny(), 0).exists()
+
+
+def test_own_images_may_be_fewer_than_the_margins_that_a_recipe_asks_for():
+    own = make_recipe("mine", "mlp", "amm", "short", "digits", margin_size=1000)
+    assert margin_rows(own, load_data("digits")).tolist() == list(range(360))
 
 
 def test_an_impossible_margin_size_is_refused_before_training(no_training):

@@ -23,6 +23,18 @@ def test_the_sample_goes_on_where_it_was_stopped(tiny_images, tiny_weights, monk
     assert (ratio >= 1 / 0.229 - 0.01).all() and (ratio <= 1 / 0.224 + 0.01).all()
 
 
+def test_a_measurement_of_other_images_is_not_overwritten(tiny_images, tiny_weights, monkeypatch, capsys):
+    monkeypatch.setattr(sample, "FOLDER", "tiny")
+    sample.measure("resnet18", 1)
+    (tiny_images / "tiny" / "val" / "n01" / "1.JPEG").write_bytes(
+        (tiny_images / "tiny" / "val" / "n01" / "0.JPEG").read_bytes()
+    )
+    before = sample.path_of("sample", "resnet18").read_bytes()
+    assert sample.main(["margins", "--arch", "resnet18", "--images", "2"]) == 2
+    assert "was measured with other images or weights; move it away" in capsys.readouterr().err
+    assert sample.path_of("sample", "resnet18").read_bytes() == before
+
+
 def test_fine_tuning_on_the_sample_is_stored_with_its_recipe(tiny_images, tiny_weights, monkeypatch):
     monkeypatch.setattr(sample, "FOLDER", "tiny")
     found = sample.fine_tune("resnet18", images=2, batch=1)
@@ -43,7 +55,9 @@ def test_the_report_shows_ours_beside_the_paper_or_how_to_measure():
     tuning = {"steps": [step], "before": [0.5, 1.0], "after": [0.75, 0.9]}
     text = fine_tuning_table(found.arch, tuning)
     assert "mean margin 0.750 → 0.825 (std units), larger for 1 of 2 images" in text
-    for arguments in ((found, tuning), (None, None)):
+    without_margins = sample.Sample(**net, predictions=[0, 1])  # stopped early
+    assert sample_table(found.arch, without_margins) == sample_table(found.arch, None)
+    for arguments in ((found, tuning), (without_margins, tuning), (None, None)):
         assert len(sample_figure(found.arch, *arguments).axes) == 2
     assert sample_table("senet50", None) == "not measured; python -m ammlib.sample margins --arch senet50"
     assert "fine_tuning --arch senet50" in fine_tuning_table("senet50", None)

@@ -202,7 +202,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_good_state(m
     path = checkpoint_path(recipe, 0)
     with pytest.raises(TrainingError, match=rf"digits/mlp/{method}, seed 0: .* epoch 2, step 2.* kept in {path}"):
         run_or_load(recipe, 0, progress=False)
-    state = load_checkpoint(path, start(recipe).identity, CPU)
+    state = load_checkpoint(path, start(recipe).identity)
     assert (state["epoch"], state["step"], len(state["history"])) == (1, 0, 1)
     assert result(train(recipe.with_(epochs=1, decay=[]), 0, progress=False))[0] == weights_digest(state["model"])
 

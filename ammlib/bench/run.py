@@ -46,6 +46,9 @@ def bench(
     chosen = {name: choose("part", name, PARTS) for name in parts}
     for arch in archs:
         choose("arch", arch, CASES)
+    if not any(set(archs) & set(part.archs) for part in chosen.values()):
+        possible = "; ".join(f"{name}: {', '.join(part.archs)}" for name, part in chosen.items())
+        raise ValueError(f"nothing to measure on {', '.join(archs)}; {possible}")
     torch.set_num_threads(1)
     keep_freed_memory()
     for name, part in chosen.items():

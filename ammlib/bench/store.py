@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from ammlib.bench.nets import CASES
-from ammlib.files import write_atomically
+from ammlib.files import home, write_atomically
 from ammlib.runs import results_root
 
 PACKAGES = ("torch", "foolbox", "adv-lib")
@@ -75,7 +75,7 @@ def store(part: str, values: dict[str, Any], method: str, folder: Path | None = 
 
 def load(part: str, folder: Path | None = None) -> dict[str, Any]:
     """What was measured of a part: that in the folder if there is, otherwise what is stored with the package."""
-    for path in (path_of(part, folder), path_of(part)):
+    for path in (path_of(part, folder), path_of(part), path_of(part, home() / "results" / "bench")):
         if path.exists():
             return json.loads(path.read_text("utf-8"))
     raise FileNotFoundError(

@@ -77,11 +77,10 @@ class Batches:
         seed: int,
         crop: str | None = None,
         flip: bool = False,
-        shuffle: bool = True,
     ):
         _check(x, y, batch_size)
         self.windows, self.y = _windows(x, crop), y
-        self.batch_size, self.seed, self.flip, self.shuffle = batch_size, seed, flip, shuffle
+        self.batch_size, self.seed, self.flip = batch_size, seed, flip
 
     def __len__(self) -> int:
         return math.ceil(len(self.y) / self.batch_size)
@@ -103,18 +102,14 @@ class Batches:
         order = torch.randperm(n, generator=generator)
         mirror = torch.randint(2, (n,), generator=generator).bool()
         down, right = (torch.randint(self.windows.shape[d], (n,), generator=generator) for d in (2, 3))
-        order = order if self.shuffle else torch.arange(n)
         return [draw.to(self.y.device) for draw in (order, down, right, mirror)]
 
 
-def eval_batches(
-    x: Tensor, y: Tensor, batch_size: int = 500, crop: str | None = None
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """Batches (x float32 in [0, 1], y) in the given order; with `crop` the centre crops of the enlarged images."""
+def eval_batches(x: Tensor, y: Tensor, batch_size: int = 500) -> Iterator[tuple[Tensor, Tensor]]:
+    """Batches (x float32 in [0, 1], y) in the given order."""
     _check(x, y, batch_size)
     for images, labels in zip(x.split(batch_size), y.split(batch_size), strict=True):
-        windows = _windows(images, crop)
-        yield unit(windows[:, :, windows.shape[2] // 2, windows.shape[3] // 2]), labels
+        yield unit(images), labels
 
 
 def subset(n_total: int, n: int, seed: int) -> Tensor:

@@ -39,7 +39,7 @@ def boundary_line(axes: Axes, model: nn.Module, x: Tensor, linewidths: float = 0
     h, v = np.linspace(left - 1.5, right + 1.5, 301), np.linspace(low - 0.5, high + 0.5, 301)
     grid = torch.from_numpy(np.stack(np.meshgrid(h, v), -1)).float().view(-1, *x.shape[1:])
     with torch.no_grad():
-        f = model(grid).view(len(v), len(h)).numpy()
+        f = model(grid.to(next(model.parameters()).device)).view(len(v), len(h)).cpu().numpy()
     axes.contour(h, v, f, levels=[0], colors="red", linewidths=linewidths)
     return h, v, f
 
