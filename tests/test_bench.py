@@ -174,7 +174,12 @@ def test_nets_measured_alike_stay_and_others_go(tmp_path):
     assert list(store.load("steps", tmp_path)["nets"]) == ["mlp"]
 
 
-def test_a_missing_file_says_how_to_make_it(tmp_path, own_folders):
+def test_without_measurements_of_ones_own_those_of_the_checkout_are_shown(tmp_path, own_folders):
+    assert "resnet20" in store.load("growth", tmp_path)["nets"]
+
+
+def test_a_missing_file_says_how_to_make_it(tmp_path, own_folders, monkeypatch):
+    monkeypatch.setattr(store, "home", lambda: tmp_path)
     with pytest.raises(FileNotFoundError, match="python -m ammlib bench --parts growth"):
         store.load("growth", tmp_path)
 
