@@ -79,7 +79,7 @@ def slower(steps: dict, growth: dict) -> str:
     theirs = "{} to {} times the time and {} to {} times the memory".format(*PAPER["time"], *PAPER["memory"])
     return (
         f"With the defaults (MIN, screened, six iterations) a training step {ours}.\n"
-        f"Fewer wrong samples make it cheaper: on ResNet-20 it takes {many}, {few}, as of a converged net.\n"
+        f"Fewer wrong samples make it cheaper: on ResNet-20 it takes {many}, {few} (with labels made so).\n"
         f"The paper reports {theirs}."
     )
 

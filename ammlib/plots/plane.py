@@ -67,9 +67,8 @@ def legend_below(axes: Axes) -> None:
     """Under the axis label, each name once."""
     handles, names = axes.get_legend_handles_labels()
     once = dict(zip(names, handles, strict=True))
-    axes.legend(
-        once.values(), once, loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=2 if len(once) in (2, 4) else 3
-    )
+    columns = 2 if len(once) in (2, 4) else 3
+    axes.legend(once.values(), once, loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=columns, handlelength=2.6)
 
 
 def draw_line(axes: Axes, model: nn.Linear, offset: float = 0.0, **style) -> None:

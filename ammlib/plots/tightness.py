@@ -32,7 +32,7 @@ def draw_perturbations(axes: Axes, x: Tensor, deltas: Mapping[str, Tensor]) -> N
         there = x + delta
         axes.plot(*torch.stack([x, there], 1).permute(2, 1, 0), linewidth=1.2, **style)
         axes.plot(*there.T, "o", markersize=4, color=style["color"], label=LOOKS[attack]["label"])
-    axes.plot(*x.T, "o", markersize=4, color="black")
+    axes.plot(*x.T, "o", markersize=4, color="black", label="inputs")
     axes.set_aspect("equal")
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
 
@@ -46,7 +46,7 @@ def ratios_to_best(measured: Measured) -> Figure:
             axes.plot(ratio.sort().values, np.linspace(0, 100, len(ratio)), **LOOKS[attack])
         axes.set_title(f"{NETS[arch]}\n{label(method)}", fontsize=8)
         axes.set(xlim=(0.99, 1.55), xlabel="norm (× best)", ylim=(0, 102))
-    panels[0, 0].set_ylabel("images (%)")
+    panels[0, 0].set_ylabel("images with at most this (%)")
     figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=5)
     return figure
 
@@ -67,7 +67,12 @@ def margins_by_attack(measured: Measured) -> Figure:
             axes.plot([], [], color=style["color"], label=style["label"])
         axes.set(title=NETS[arch], xlabel=AXES["margin"], ylabel="test images")
         axes.margins(x=0)
-        axes.legend(title="filled: tight\ndashed: DeepFool")
+    figure.legend(
+        *panels[0, 0].get_legend_handles_labels(),
+        loc="outside lower center",
+        ncols=4,
+        title="filled: tight; dashed: DeepFool",
+    )
     return figure
 
 
@@ -85,8 +90,13 @@ def robust_accuracy(measured: Measured) -> Figure:
             axes.plot(measured["radii"], 100 * np.array(found["robust"]), "o", color=colour, markersize=4)
             axes.plot([], [], color=colour, label=label(method))
         axes.set(title=NETS[arch], xlabel="radius (pixel units, $l_2$)", xlim=(0, radius[-1]), ylim=(0, 101))
-        axes.legend(title="solid: tight\ndashed: DeepFool\ndots: PGD")
     panels[0, 0].set_ylabel("accuracy under attack (%)")
+    figure.legend(
+        *panels[0, 0].get_legend_handles_labels(),
+        loc="outside lower center",
+        ncols=4,
+        title="solid: tight; dashed: DeepFool; dots: PGD",
+    )
     return figure
 
 

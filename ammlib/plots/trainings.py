@@ -80,7 +80,9 @@ def sweep(axes: Axes, runs: Sequence[Run], vary: str, all_of: int, paper: Iterab
     for row in published(paper):
         style = {"color": COLOURS[row.recipe.method], "markerfacecolor": "white", "markersize": 6, "zorder": 3}
         axes.plot(place(row.recipe), row.paper.value, MARKERS[row.paper.bound], **style)
-    axes.plot([], [], "D", color="0.4", markerfacecolor="white", label="the paper's text")
+    known = {"limits" if row.paper.bound else "numbers": MARKERS[row.paper.bound] for row in published(paper)}
+    for kind, marker in sorted(known.items(), reverse=True):
+        axes.plot([], [], marker, color="0.4", markerfacecolor="white", label=f"the paper's {kind}")
     axes.set(ylabel=AXES["test_error"])
     axes.xaxis.set_major_formatter(lambda images, _: f"{images / 1000:g}k")
     logarithmic(axes)
