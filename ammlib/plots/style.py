@@ -79,4 +79,4 @@ def finish(axes: Axes, runs: Sequence[Run]) -> None:
         if not axes.lines:
             axes.tick_params(bottom=False, left=False, labelbottom=False, labelleft=False)
     elif lines := axes.get_legend_handles_labels()[0]:
-        axes.legend(**({"loc": "upper right", "ncols": 2} if len(lines) > 4 else {}))
+        axes.legend(ncols=2 if len(lines) > 4 else 1)
