@@ -20,8 +20,7 @@ def make_regulariser(recipe: Recipe) -> AMM | None:
     """The regulariser that a recipe asks for."""
     if recipe.regulariser is None:
         return None
-    options = dict(recipe.regulariser)
-    return choose("regulariser", options.pop("name"), REGULARISERS)(**options)
+    return choose("regulariser", recipe.regulariser["name"], REGULARISERS)(**recipe.arguments)
 
 
 def prepare_data(recipe: Recipe, data: Dataset | None = None) -> Dataset:

@@ -86,6 +86,11 @@ class Recipe:
         return f"{self.dataset}/{self.arch}/{self.method}"
 
     @property
+    def arguments(self) -> dict[str, Any]:
+        """Those of the regulariser, if there is one."""
+        return {name: value for name, value in (self.regulariser or {}).items() if name != "name"}
+
+    @property
     def digest(self) -> str:
         """Ten hexadecimal digits that tell unequal recipes apart."""
         values = {**self.to_dict(), "source": None}
@@ -104,7 +109,7 @@ class Recipe:
 
     def with_(self, **overrides: Any) -> "Recipe":
         """A changed copy; takes the regulariser's arguments too (lam=4.0), and new `epochs` move the cuts along."""
-        arguments = {name: value for name, value in (self.regulariser or {}).items() if name != "name"}
+        arguments = self.arguments
         for name in overrides:
             choose("setting", name, dict.fromkeys([*SETTINGS, *arguments]))
         changes = {name: value for name, value in overrides.items() if name in SETTINGS}

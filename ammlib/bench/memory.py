@@ -4,7 +4,7 @@ On a CPU it is the growth of the peak resident size over what is resident after 
 code; freed memory is handed back to the system first. On a GPU it is what PyTorch allocates at the peak.
 """
 
-import resource
+import os
 import sys
 import tempfile
 from collections.abc import Iterable
@@ -62,11 +62,13 @@ def peak(file: Path, variant: Variant) -> float:
 def resident() -> int:
     """Bytes that are resident now; where the system does not tell, the most that ever were."""
     try:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:
         return peak_resident()
 
 
 def peak_resident() -> int:
     """Bytes; Linux counts in kB, macOS in bytes."""
+    import resource  # here because Windows has none
+
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

@@ -82,8 +82,7 @@ def measure_net(dataset: str, arch: str, every: int, **changes: Any) -> dict[str
     recipe = both(dataset, arch, **changes)["exact"]
     data = prepare_data(recipe)
     training = Training(recipe, 0, data)  # without a checkpoint, which would not hold the comparisons
-    options = {name: value for name, value in recipe.regulariser.items() if name != "name"}
-    training.regulariser = compared = Compared(every, **options)
+    training.regulariser = compared = Compared(every, **recipe.arguments)
     training.run()
     if load_run(recipe, 0) is None:
         finish(training, data)

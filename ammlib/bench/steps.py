@@ -56,8 +56,7 @@ class Timed(AMM):
 
 def timed(net: Net, variant: str, steps: int) -> Timed:
     """The regulariser of a variant, with marks."""
-    options = net.recipe.with_(**VARIANTS[variant], steps=steps).regulariser
-    amm = Timed(**{name: value for name, value in options.items() if name != "name"})
+    amm = Timed(**net.recipe.with_(**VARIANTS[variant], steps=steps).arguments)
     amm.clock = Clock(net.device)
     return amm
 
