@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
@@ -198,6 +199,9 @@ def main(argv: list[str] | None = None) -> int:
     try:
         with joined():
             return args.run(args) or 0
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough; nothing is left to be flushed at the end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except (ValueError, OSError, DataError, CheckpointError, TrainingError, DistributedError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

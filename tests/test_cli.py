@@ -4,6 +4,8 @@ import argparse
 import errno
 import json
 import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -258,6 +260,12 @@ def test_a_study_shows_what_is_stored_and_trains_what_is_missing(call, monkeypat
     code, out, _ = call("study table2 --scale short")
     assert code == 0 and out.count("(stored)") == 3
     assert asked == [tuple(run) for run in runs_of_table2[3:]]
+
+
+def test_a_reader_that_stops_early_is_no_error():
+    command = f"{sys.executable} -m ammlib compare table1 table3 table4 table6 --scale short | head -1"
+    found = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=100)
+    assert found.stdout == "table1\n" and found.stderr == ""
 
 
 # ---- margin
