@@ -192,8 +192,8 @@ def extent(recipe: Recipe) -> str:
         return "full"
     scale = "trial" if is_trial(recipe) else recipe.scale
     before = f"{reference_of(recipe).epochs} + " if recipe.start == "reference" else ""
-    images = f", {recipe.train_size:,} images" if recipe.train_size else ""
-    return f"{scale}: {before}{recipe.epochs} epoch{'s' * (recipe.epochs != 1)}{images}"
+    images = f"{recipe.train_size:,}" if recipe.train_size else "all"
+    return f"{scale}: {before}{recipe.epochs} epoch{'s' * (recipe.epochs != 1)}, {images} images"
 
 
 def settings(wanted: Iterable[tuple[Recipe, int]]) -> str:

@@ -89,7 +89,7 @@ def test_text_has_a_line_for_each_row(results):
 
 def test_the_extent_tells_what_the_short_scale_amounts_to():
     assert tables.extent(make_recipe("cifar10", "lenet", "amm", "full")) == "full"
-    assert tables.extent(make_recipe("mnist", "mlp", "amm", "short")) == "short: 20 epochs"
+    assert tables.extent(make_recipe("mnist", "mlp", "amm", "short")) == "short: 20 epochs, all images"
     assert tables.extent(make_recipe("cifar10", "lenet", "amm", "short")) == "short: 60 epochs, 5,000 images"
     assert tables.extent(make_recipe("cifar10", "resnet20", "amm", "short")) == "short: 20 + 20 epochs, 5,000 images"
     assert tables.extent(make_recipe("svhn", "nin", "amm", "short")) == "trial: 1 + 1 epoch, 1,000 images"
