@@ -178,11 +178,11 @@ def with_competitors(rows: Sequence[Row]) -> str:
 
 def beside_paper(rows: Iterable[Row], quoted: Iterable[Published] = ()) -> str:
     """The paper's numbers and ours, error beside margin, one line for each recipe; above, those it quotes."""
-    cells = [("method", "net", "error %, paper", "error %, ours", "margin, paper", "margin, ours", "scale", "note")]
-    cells += [(p.method.replace("_", " "), p.arch, str(p), "", "", "", "", p.note) for p in quoted]
+    cells = [("method", "net", "error %", "ours", "margin", "ours", "scale")]  # no wider than a notebook is
+    cells += [(p.method.replace("_", " "), p.arch, str(p), "", "", "", p.note) for p in quoted]
     for recipe, by_metric in by_recipe(rows).items():
         numbers = [text for row in by_metric.values() for text in (str(row.paper or ""), row.ours)]
-        cells.append((by_metric["error"].method, recipe.arch, *numbers, extent(recipe), ""))
+        cells.append((by_metric["error"].method, recipe.arch, *numbers, extent(recipe)))
     return aligned(cells)
 
 
