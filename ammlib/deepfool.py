@@ -40,6 +40,13 @@ class Step(NamedTuple):
     target: Tensor  # (n,) class beyond the nearest boundary
 
 
+class View(NamedTuple):
+    """Some points and the logits there; with a graph between them, gradients can be taken."""
+
+    points: Tensor  # (n, ...)
+    f: Tensor  # (n, C)
+
+
 @dataclass
 class Walk:
     """The trajectories of a batch of B samples; rows that were not attacked keep a zero delta and no success."""
@@ -67,9 +74,10 @@ def deepfool(
     check_attack(steps, overshoot, num_rivals)
     check_images(x)
     with frozen(model, x), torch.no_grad():
-        f = class_logits(model, x)
+        clean = look(model, x)
+        f = clean.f.detach()
         check_logits(f, y, len(x))
-        path = walk(model, x, f, y, steps=steps, overshoot=overshoot, num_rivals=num_rivals)
+        path = walk(model, clean, y, steps=steps, overshoot=overshoot, num_rivals=num_rivals)
         # Judged at exactly the tensor that the caller can form: a smaller batch may round otherwise.
         f_there = class_logits(model, x + path.delta)
         success = arrived(f_there, *destination(f, y))
@@ -81,8 +89,7 @@ def deepfool(
 
 def walk(
     model: nn.Module,
-    x: Tensor,
-    f: Tensor,
+    clean: View,
     y: Tensor | None = None,
     rows: Tensor | None = None,
     *,
@@ -92,12 +99,12 @@ def walk(
     limit: Tensor | None = None,
     drop: Callable[[Tensor], Tensor] | None = None,
 ) -> Walk:
-    """Follow the attack from `x` with logits `f`, without a graph; a row leaves the batch once it has arrived.
+    """Follow the attack from the clean samples, without a graph; a row leaves the batch once it has arrived.
 
     Screening uses the rest: it starts with some `rows` only, leaves out of the first step the rivals of a row whose
     logit gap exceeds its `limit` (B,), and after that step gives up the rows that `drop(norm)` (B,) marks.
     """
-    x = x.detach()
+    x, f = clean.points.detach(), clean.f.detach()
     path = Walk(torch.zeros_like(x), x.new_zeros(len(x)), torch.zeros(len(x), dtype=torch.bool, device=x.device), [])
     goal, targeted = destination(f, y)
     rivals = f.scatter(1, f.argmax(1, keepdim=True), -torch.inf).topk(min(num_rivals, f.shape[1]) - 1).indices  # (B, K)
@@ -105,13 +112,16 @@ def walk(
 
     rows = torch.arange(len(x), device=x.device) if rows is None else rows
     points, delta, f = x[rows], path.delta[rows], f[rows]
+    view, at = clean, rows  # where in the view each row is
     for i in range(steps):
+        if len(rows) and not (view.f.requires_grad and 2 * len(at) > len(view.f)):  # the graph is mostly of others
+            view, at = look(model, points), torch.arange(len(rows), device=x.device)
         gap = f.amax(1, keepdim=True) - f.gather(1, rivals[rows])  # (n, K), f_ref - f_k >= 0
         gap.clamp_(max=torch.finfo(gap.dtype).max)  # the difference of finite logits may overflow
         gap[:, 1:].masked_fill_(targeted[rows].unsqueeze(1), torch.inf)
         reference = f.argmax(1)
         most = LATER_REACH * gap.amin(1) if i else None if limit is None else limit[rows]
-        distance, target, unit = nearest_boundary(model, points, reference, rivals[rows], gap, most)
+        distance, target, unit = nearest_boundary(model, view, at, reference, rivals[rows], gap, most)
         delta = delta + expand((1 + overshoot) * distance, x) * unit  # eq. 3 and 4
         norm = delta.flatten(1).norm(dim=1)
         moved = norm.isfinite()  # otherwise all gradients vanish: there is no boundary to step to
@@ -122,31 +132,35 @@ def walk(
             rows, delta = select(~drop(path.norm)[rows], rows, delta)
         if not len(rows):
             break
-        points = x[rows] + delta
-        with torch.no_grad():
-            f = class_logits(model, points)
+        view = look(model, x[rows] + delta, graph=i + 1 < steps)
+        f = view.f.detach()
         path.success[rows] = done = arrived(f, goal[rows], targeted[rows])
-        rows, points, delta, f = select(~done & f.isfinite().all(1), rows, points, delta, f)
+        at = (~done & f.isfinite().all(1)).nonzero().squeeze(1)
+        rows, points, delta, f = rows[at], view.points.detach()[at], delta[at], f[at]
         if not len(rows):
             break
     return path
 
 
+def look(model: nn.Module, points: Tensor, graph: bool = True) -> View:
+    """The logits at some points, with a graph to these."""
+    with torch.set_grad_enabled(graph):
+        points = points.detach().requires_grad_(graph)
+        return View(points, class_logits(model, points))
+
+
 def nearest_boundary(
-    model: nn.Module, points: Tensor, reference: Tensor, rivals: Tensor, gap: Tensor, limit: Tensor | None
+    model: nn.Module, view: View, at: Tensor, reference: Tensor, rivals: Tensor, gap: Tensor, limit: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Distance, class and unit normal of the nearest linearised boundary at each of n points (eq. 2)."""
-    if not len(points):
-        return gap.sum(1), reference, points
+    """Distance, class and unit normal of the nearest linearised boundary at the points `at` of a view (eq. 2)."""
+    if not len(at):
+        return gap.sum(1), reference, view.points[at]
     wanted = gap.isfinite()  # (n, K)
     if limit is not None:
         wanted &= gap <= limit.unsqueeze(1)
     row, k = wanted.nonzero(as_tuple=True)  # the pairs of a point and a rival
-    if 2 * len(row) <= len(points) * (rivals.shape[1] + 1):  # few: repeat a point for each, no more than n at a time
-        parts = zip(row.split(len(points)), k.split(len(points)), strict=True)
-        g = torch.cat([gap_and_gradient(model, points[i], reference[i], rivals[i, j])[1] for i, j in parts])
-    else:  # many: one forward pass, one batched backward
-        g = rival_gradients(model, points, reference, rivals)[row, k]
+    turn = wanted.cumsum(1)[row, k] - 1  # counts the pairs of a point
+    g = gap_gradients(model, view, at[row], reference[row], rivals[row, k], turn)
     size = g.flatten(1).norm(dim=1)
     distance = torch.full_like(gap, torch.inf)
     reachable = gap[row, k] / size / size < torch.finfo(size.dtype).max / 100  # else zero or vanishing: no boundary
@@ -203,24 +217,37 @@ def logit_gap(f: Tensor, reference: Tensor, target: Tensor | None = None) -> Ten
     return (f.gather(1, target.unsqueeze(1)) - f.gather(1, reference.unsqueeze(1))).squeeze(1)
 
 
-def rival_gradients(model: nn.Module, points: Tensor, reference: Tensor, rivals: Tensor) -> Tensor:
-    """∇(f_k - f_reference) for all K rivals of each point, shape (n, K, ...)."""
-    n, k = rivals.shape
-    with torch.enable_grad():
-        points = points.detach().requires_grad_()
-        f = class_logits(model, points)
-    if not f.requires_grad:
-        return points.new_zeros(n, k, *points.shape[1:])
-    ones = f.new_ones(()).expand(k, n, 1)
-    weights = f.new_zeros(k, n, f.shape[1]).scatter(2, rivals.t().unsqueeze(2), ones)
-    weights = weights.scatter_add(2, reference.expand(k, n).unsqueeze(2), -ones)
+def gap_gradients(model: nn.Module, view: View, at: Tensor, reference: Tensor, target: Tensor, turn: Tensor) -> Tensor:
+    """∇(f_target - f_reference) of P pairs at the points `at` of a view, (P, ...); `turn` counts the pairs of a point.
+
+    A backward pass through the view takes one pair of each point. Once more than half of its points have none left, it
+    is cheaper to look at the others again.
+    """
+    if not view.f.requires_grad:  # a constant
+        return torch.zeros_like(view.points[at])
+    n = len(view.f)
+    passes = max(1, int((2 * turn.bincount() > n).sum()))
+    weights = view.f.new_zeros(passes, *view.f.shape)
+    taken, left = (turn < passes).nonzero().squeeze(1), (turn >= passes).nonzero().squeeze(1)
+    weights[turn[taken], at[taken], target[taken]] = 1
+    weights[turn[taken], at[taken], reference[taken]] -= 1
+    g = view.points.new_empty(len(turn), *view.points.shape[1:])
+    g[taken] = backward(model, view, weights)[turn[taken], at[taken]]
+    for part in left.split(n) if len(left) else ():
+        g[part] = gap_and_gradient(model, view.points[at[part]], reference[part], target[part])[1]
+    return g
+
+
+def backward(model: nn.Module, view: View, weights: Tensor) -> Tensor:
+    """∇⟨w, f⟩ at the points of a view for each w of `weights` (K, n, C), shape (K, n, ...); uses up the graph."""
     if not any(isinstance(module, nn.modules.conv._ConvNd) for module in model.modules()):
         with suppress(RuntimeError):  # an operation of the model that vmap cannot batch
-            (g,) = torch.autograd.grad(f, points, weights, retain_graph=True, is_grads_batched=True)
-            return g.transpose(0, 1)
+            return torch.autograd.grad(view.f, view.points, weights, retain_graph=True, is_grads_batched=True)[0]
     # Of convolutions, a batched backward is no faster than one for each rival and needs K times the memory.
-    options = dict(retain_graph=True, allow_unused=True, materialize_grads=True)
-    return torch.stack([torch.autograd.grad(f, points, w, **options)[0] for w in weights], 1)
+    options = dict(allow_unused=True, materialize_grads=True)
+    again = [k + 1 < len(weights) for k in range(len(weights))]
+    each = [torch.autograd.grad(view.f, view.points, w, a, **options) for w, a in zip(weights, again, strict=True)]
+    return torch.stack([g for (g,) in each])
 
 
 def destination(f: Tensor, y: Tensor | None) -> tuple[Tensor, Tensor]:

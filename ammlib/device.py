@@ -6,11 +6,23 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 import torch
+from torch import nn
 
 
 def best_device() -> torch.device:
     """The first GPU if there is one, otherwise the CPU."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def placed(model: nn.Module, device: torch.device) -> nn.Module:
+    """The model on a device; on a CPU, if it max-pools, with channels last.
+
+    PyTorch pools that layout ten times as fast. Measured in both, a plain step of CIFAR-10's LeNet takes 69 instead of
+    89 ms, one with AMM 405 instead of 512; of MNIST's LeNet one with AMM takes 108 instead of 127.
+    """
+    pools = any(isinstance(module, nn.MaxPool2d) for module in model.modules())
+    layout = torch.channels_last if pools and device.type == "cpu" else torch.preserve_format
+    return model.to(device, memory_format=layout)
 
 
 def random_state_kept(device: torch.device) -> AbstractContextManager:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ammlib.checkpoint import load_weights, save_weights, weights_digest
 from ammlib.data import Dataset, load_data, subset
-from ammlib.device import best_device
+from ammlib.device import best_device, placed
 from ammlib.distributed import from_main, is_main, main_first
 from ammlib.evaluate import evaluate
 from ammlib.files import home, write_atomically
@@ -169,7 +169,7 @@ def trained_model(recipe: Recipe, seed: int, progress: bool = True) -> nn.Module
     weights = trained_weights(recipe, seed, progress)
     model = new_model(recipe, seed, load_data(recipe.dataset).num_classes)
     model.load_state_dict(weights)
-    return model.to(best_device()).eval()
+    return placed(model, best_device()).eval()
 
 
 def version() -> str:

@@ -22,7 +22,7 @@ from tqdm.auto import tqdm
 from ammlib.checkpoint import weights_digest
 from ammlib.data import DataError, data_root, image_folder, load_data
 from ammlib.deepfool import deepfool
-from ammlib.device import best_device
+from ammlib.device import best_device, placed
 from ammlib.evaluate import in_units_of
 from ammlib.files import write_atomically
 from ammlib.models import make_model, margin_std
@@ -86,7 +86,7 @@ def measure(arch: str, count: int) -> Sample:
     device, weights = best_device(), pretrained(arch, len(images.classes))
     model = make_model("imagenet", arch, len(images.classes))
     model.load_state_dict(weights)
-    model = model.to(device, memory_format=torch.channels_last).eval()  # a quarter faster on a CPU
+    model = placed(model, device).eval()
     sample = Sample(arch, weights_digest(weights), versions(), device.type, images.targets)
     known = load_sample(arch)
     if known is not None:
@@ -99,7 +99,7 @@ def measure(arch: str, count: int) -> Sample:
     for rows, add in zip(todo, (add_predictions, add_margins), strict=True):
         for start in tqdm(range(0, len(rows), FEW), add.__name__):
             chosen = list(rows[start : start + FEW])
-            x = torch.stack([images[row][0] for row in chosen]).to(device, memory_format=torch.channels_last)
+            x = torch.stack([images[row][0] for row in chosen]).to(device)
             add(sample, model, x, chosen)
             store("sample", arch, asdict(sample))
     return sample

@@ -14,7 +14,7 @@ from tqdm.auto import tqdm
 from ammlib.checkpoint import load_checkpoint, save_checkpoint
 from ammlib.classifier import as_classes
 from ammlib.data import Dataset, make_batches, unit
-from ammlib.device import best_device
+from ammlib.device import best_device, placed
 from ammlib.distributed import Shares, anywhere, from_main, is_main, total, world, wrapped
 from ammlib.evaluate import error_rate, shared_margins
 from ammlib.interrupt import stop_between_steps
@@ -61,7 +61,7 @@ class Training:
             tensor.to(self.device) for tensor in (data.x_train, data.y_train, data.x_test, data.y_test)
         )
         self.batches = make_batches(x, y, recipe.batch, seed, crop=recipe.crop, flip=recipe.flip)
-        self.model = new_model(recipe, seed, data.num_classes).to(self.device)
+        self.model = placed(new_model(recipe, seed, data.num_classes), self.device)
         if weights is not None:
             self.model.load_state_dict(weights)
         self.parameters = trained_parameters(self.model, recipe.freeze_bn)

@@ -8,7 +8,7 @@ from torch import nn
 from torch.func import functional_call
 
 from ammlib import deepfool
-from ammlib.deepfool import gap_and_gradient, margin, rival_gradients, walk
+from ammlib.deepfool import View, gap_and_gradient, gap_gradients, look, margin, walk
 
 SHAPES = [(5,), (1, 8, 8), (3, 4, 4)]
 DTYPES = {torch.float32: 1e-4, torch.float64: 1e-11}  # and how exactly a distance must be met
@@ -79,7 +79,7 @@ def test_overshoot_scales_the_step():
 
 def margins_of(net, x, y=None, high_order=True, **options):
     """Differentiable margins of all samples that took a step, as the regulariser computes them."""
-    path = walk(net, x, net(x).detach(), y, **options)
+    path = walk(net, View(x, net(x).detach()), y, **options)
     return path, margin(net, path, torch.arange(len(x)), high_order=high_order)
 
 
@@ -188,12 +188,15 @@ def test_operations_without_vmap_support_give_the_same_numbers():
 
 
 @pytest.mark.parametrize("layers", [(), (nn.Unflatten(1, (1, 6)), nn.Conv1d(1, 1, 1), nn.Flatten())])
-def test_gradients_for_all_rivals_are_those_of_each(layers):
+@pytest.mark.parametrize("most", [1, 2, 3, 5])
+def test_gradients_of_many_pairs_are_those_of_each(layers, most):
     net = make_net(lambda: nn.Sequential(*layers, nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 4)))
-    points, reference = torch.randn(5, 6).double(), torch.zeros(5).long()
-    rivals = torch.tensor([1, 2, 3]).expand(5, 3)
-    each = [gap_and_gradient(net, points, reference, rivals[:, k])[1] for k in range(3)]
-    assert_same(rival_gradients(net, points, reference, rivals), torch.stack(each, 1))
+    points = torch.randn(5, 6).double()
+    at = [4, 4, 4, *([0, 0, 2, 2, 2, 3, 1][: 2 * most - 3] if most > 1 else [])]  # up to three pairs of a point
+    turn = torch.tensor([at[:i].count(a) for i, a in enumerate(at)])
+    at, target, reference = torch.tensor(at), turn + 1, torch.zeros(len(at)).long()
+    expected = gap_and_gradient(net, points[at], reference, target)[1]
+    assert_same(gap_gradients(net, look(net, points), at, reference, target, turn), expected)
 
 
 class Viewing(nn.Module):

@@ -20,7 +20,7 @@ from tqdm.auto import tqdm
 from ammlib.bench.nets import CASES, Clock, Images
 from ammlib.checkpoint import load_weights
 from ammlib.deepfool import deepfool
-from ammlib.device import best_device
+from ammlib.device import best_device, placed
 from ammlib.models import make_model
 from ammlib.recipes import make_recipe
 from ammlib.runs import weights_path
@@ -78,7 +78,7 @@ def published_net(arch: str, method: str) -> nn.Module:
     recipe = make_recipe("mnist", arch, method, "short")
     model = make_model("mnist", arch)
     model.load_state_dict(load_weights(weights_path(recipe, 0)))
-    return model.to(best_device()).eval()
+    return placed(model, best_device()).eval()
 
 
 def measure(archs: Iterable[str] = tuple(REPEATS), repeats: int | None = None, samples: int = 500) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from tqdm.auto import tqdm
 from ammlib.amm import AMM
 from ammlib.checkpoint import load_weights
 from ammlib.data import data_root, load_data, unit
-from ammlib.device import best_device
+from ammlib.device import best_device, placed
 from ammlib.models import make_model
 from ammlib.prepare import make_regulariser, prepare_data, set_mode, trained_parameters
 from ammlib.recipes import make_recipe
@@ -81,7 +81,7 @@ class Net:
         torch.manual_seed(seed)
         self.case, self.device = case, best_device()
         self.recipe = make_recipe(case.dataset, case.arch, "amm")
-        self.model = make_model(case.dataset, case.arch, num_classes).to(self.device)
+        self.model = placed(make_model(case.dataset, case.arch, num_classes), self.device)
         self.parameters = list(self.model.parameters())
         recipe = self.recipe
         self.optimizer = torch.optim.SGD(self.parameters, recipe.lr, recipe.momentum, weight_decay=recipe.weight_decay)
