@@ -29,6 +29,7 @@ RUNS = {  # study: runs at full scale, at short scale
     "control": (3, 3),
     "grid_svhn": (5, 1 + 5),
     "grid_svhn_c": (2, 1 + 2),
+    "all_images_svhn": (3, 3),
     "refined": (2 * 5, 2),
     "smoke": (7 * 2, 7 * 2),
     "digits": (4, 4),

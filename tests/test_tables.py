@@ -107,7 +107,7 @@ def test_a_control_has_a_line_of_its_own_and_no_number_of_the_paper(results):
 
 
 def test_the_readme_shows_what_has_run_and_names_what_has_not(results, monkeypatch):
-    monkeypatch.setattr(readme, "SHOWN", [("table4", "short")])
+    monkeypatch.setattr(readme, "STUDIES", ["table4"])
     store_run(finished(make_recipe("cifar10", "lenet", "reference", "short"), 0, 39.0, 0.2))
     *table, _, missing = readme.results_table().splitlines()
     assert [line.split(" | ")[2] for line in table[2:]] == ["reference", "AMM (MIN+EXP)"]
