@@ -95,7 +95,7 @@ class AMM(nn.Module):
         return f"{self.name}, lam={self.lam}, c={self.c}, d={self.d}"
 
     def forward(self, model: nn.Module, x: Tensor, y: Tensor, logits: Tensor | None = None) -> Tensor:
-        """The regularisation term of a batch; `logits = model(x)`, where at hand, make it faster.
+        """The regularisation term of a batch; `logits = model(x)`, where at hand, save screening a forward pass.
 
         Under DistributedDataParallel each process calls it with its share of the batch; the selection is over all.
         """
@@ -105,7 +105,7 @@ class AMM(nn.Module):
         reuse = logits is not None and not differs_in_eval_mode(model)
         with frozen(model, x):
             with torch.no_grad():
-                clean = View(x, as_classes(logits.detach())) if reuse else look(model, x)
+                clean = View(x, as_classes(logits.detach())) if reuse else look(model, x, graph=not self.screened)
                 check_logits(clean.f, y, len(x))
                 correct = clean.f.argmax(1) == y
                 path = self.follow(model, clean, y, correct, shares)
@@ -147,7 +147,8 @@ class AMM(nn.Module):
         gap = first - second
         unit = threshold(gap)
         followed = ~correct | (gap <= 2 * unit)
-        limit = torch.where(correct, (1.15 * gap).clamp(min=1.75 * unit).clamp(max=4 * gap), torch.inf)
+        far = torch.where(gap > 0, 4 * gap, torch.inf)  # of a tie all rivals are looked at
+        limit = torch.where(correct, (1.15 * gap).clamp(min=1.75 * unit).clamp(max=far), torch.inf)
 
         def drop(norm: Tensor) -> Tensor:
             return correct & (norm > 1.1 * threshold(torch.where(followed, norm, torch.inf)))

@@ -51,7 +51,9 @@ def differs_in_eval_mode(model: nn.Module) -> bool:
 
 
 def check_images(x: Tensor) -> None:
-    """Reject what no model could take: an empty batch, integers, NaN or infinite values."""
+    """Reject an empty batch, integers, NaN or infinite values, and a mode without gradients."""
+    if torch.is_inference_mode_enabled():
+        raise RuntimeError("the attack needs gradients, which torch.inference_mode() forbids; torch.no_grad() is fine")
     if not x.is_floating_point():
         raise TypeError(f"x must be a floating-point tensor, got {x.dtype}; scale uint8 images to [0, 1] first")
     if len(x) == 0 and world() == 1:  # of several processes, some may have no share of the last batch

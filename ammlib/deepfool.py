@@ -87,6 +87,7 @@ def deepfool(
     return AttackResult(path.delta, path.norm, success, taken, f.argmax(1))
 
 
+@torch.no_grad()
 def walk(
     model: nn.Module,
     clean: View,
@@ -99,7 +100,7 @@ def walk(
     limit: Tensor | None = None,
     drop: Callable[[Tensor], Tensor] | None = None,
 ) -> Walk:
-    """Follow the attack from the clean samples, without a graph; a row leaves the batch once it has arrived.
+    """Follow the attack from the clean samples, whose graph it uses up; a row leaves the batch once it has arrived.
 
     Screening uses the rest: it starts with some `rows` only, leaves out of the first step the rivals of a row whose
     logit gap exceeds its `limit` (B,), and after that step gives up the rows that `drop(norm)` (B,) marks.
@@ -114,7 +115,7 @@ def walk(
     points, delta, f = x[rows], path.delta[rows], f[rows]
     view, at = clean, rows  # where in the view each row is
     for i in range(steps):
-        if len(rows) and not (view.f.requires_grad and 2 * len(at) > len(view.f)):  # the graph is mostly of others
+        if len(rows) and (not view.f.requires_grad or 2 * len(at) <= len(view.f)):  # no graph, or mostly of others
             view, at = look(model, points), torch.arange(len(rows), device=x.device)
         gap = f.amax(1, keepdim=True) - f.gather(1, rivals[rows])  # (n, K), f_ref - f_k >= 0
         gap.clamp_(max=torch.finfo(gap.dtype).max)  # the difference of finite logits may overflow
@@ -143,10 +144,11 @@ def walk(
 
 
 def look(model: nn.Module, points: Tensor, graph: bool = True) -> View:
-    """The logits at some points, with a graph to these."""
+    """The logits at some points, with or without a graph to these."""
     with torch.set_grad_enabled(graph):
-        points = points.detach().requires_grad_(graph)
-        return View(points, class_logits(model, points))
+        points = points.detach().clone().requires_grad_(graph)
+        f = class_logits(model, points)
+    return View(points, f if graph else f.detach())
 
 
 def nearest_boundary(
@@ -231,8 +233,7 @@ def gap_gradients(model: nn.Module, view: View, at: Tensor, reference: Tensor, t
     taken, left = (turn < passes).nonzero().squeeze(1), (turn >= passes).nonzero().squeeze(1)
     weights[turn[taken], at[taken], target[taken]] = 1
     weights[turn[taken], at[taken], reference[taken]] -= 1
-    g = view.points.new_empty(len(turn), *view.points.shape[1:])
-    g[taken] = backward(model, view, weights)[turn[taken], at[taken]]
+    g = backward(model, view, weights)[turn.clamp(max=passes - 1), at]  # where none was taken, replaced now
     for part in left.split(n) if len(left) else ():
         g[part] = gap_and_gradient(model, view.points[at[part]], reference[part], target[part])[1]
     return g
@@ -240,13 +241,14 @@ def gap_gradients(model: nn.Module, view: View, at: Tensor, reference: Tensor, t
 
 def backward(model: nn.Module, view: View, weights: Tensor) -> Tensor:
     """∇⟨w, f⟩ at the points of a view for each w of `weights` (K, n, C), shape (K, n, ...); uses up the graph."""
-    if not any(isinstance(module, nn.modules.conv._ConvNd) for module in model.modules()):
+    if len(weights) > 1 and not any(isinstance(module, nn.modules.conv._ConvNd) for module in model.modules()):
         with suppress(RuntimeError):  # an operation of the model that vmap cannot batch
             return torch.autograd.grad(view.f, view.points, weights, retain_graph=True, is_grads_batched=True)[0]
     # Of convolutions, a batched backward is no faster than one for each rival and needs K times the memory.
-    options = dict(allow_unused=True, materialize_grads=True)
-    again = [k + 1 < len(weights) for k in range(len(weights))]
-    each = [torch.autograd.grad(view.f, view.points, w, a, **options) for w, a in zip(weights, again, strict=True)]
+    last, options = len(weights) - 1, dict(allow_unused=True, materialize_grads=True)
+    each = (
+        torch.autograd.grad(view.f, view.points, w, retain_graph=k < last, **options) for k, w in enumerate(weights)
+    )
     return torch.stack([g for (g,) in each])
 
 

@@ -1,4 +1,4 @@
-"""What depends on the machine: which device to use, and how the C library hands out memory on a CPU."""
+"""What depends on the machine: which device to use, how images are laid out there, how a CPU's memory is reused."""
 
 import ctypes
 import sys

@@ -272,15 +272,22 @@ def test_dropout_inside_a_recurrent_net_is_seen(dropout, differs):
     assert differs_in_eval_mode(net) is differs and not differs_in_eval_mode(net.eval())
 
 
-def test_logits_spare_who_is_screened_out_a_forward_pass_and_change_nothing(digits):
-    x, net, amm, calls = digits[0][:100], make_net(NETS["conv_max_pool"]), AMM(), []
-    logits = net(x)
-    y = logits.argmax(1)
+def test_logits_save_a_forward_and_change_nothing(digits):
+    x, y = digits[0][:20], digits[1][:20]
+    net, amm, calls = make_net(NETS["conv_max_pool"]), AMM(), []
     net.register_forward_hook(lambda *args: calls.append(len(args[1][0])))
-    value = amm(net, x, y)
-    assert calls[0] == 100 > amm.last.attacked
+    logits = net(x)
     calls.clear()
-    assert amm(net, x, y, logits=logits) == value and calls[0] == amm.last.attacked
+    value = amm(net, x, y)
+    without = len(calls)
+    assert amm(net, x, y, logits=logits) == value and len(calls) == 2 * without - 1
+
+
+def test_a_tie_with_a_class_of_the_same_gradient_is_screened_as_it_is_followed():
+    model = nn.Linear(2, 3, bias=False)
+    model.weight.data = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    x, y = torch.tensor([[1.0, 0.5], [2.0, 1.0]]), torch.tensor([0, 0])
+    assert AMM()(model, x, y) == AMM(screen=None)(model, x, y) > 0
 
 
 def test_backward_reaches_only_trainable_weights(digits):

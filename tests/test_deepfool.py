@@ -188,15 +188,41 @@ def test_operations_without_vmap_support_give_the_same_numbers():
 
 
 @pytest.mark.parametrize("layers", [(), (nn.Unflatten(1, (1, 6)), nn.Conv1d(1, 1, 1), nn.Flatten())])
-@pytest.mark.parametrize("most", [1, 2, 3, 5])
-def test_gradients_of_many_pairs_are_those_of_each(layers, most):
-    net = make_net(lambda: nn.Sequential(*layers, nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 4)))
+@pytest.mark.parametrize("pairs", [(0, 0, 0, 0, 3), (1, 1, 1, 1, 1), (2, 1, 3, 1, 3), (3, 3, 3, 3, 3), (1, 1, 1, 9, 9)])
+def test_gradients_of_many_pairs_are_those_of_each(layers, pairs):
+    net = make_net(lambda: nn.Sequential(*layers, nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 10)))
     points = torch.randn(5, 6).double()
-    at = [4, 4, 4, *([0, 0, 2, 2, 2, 3, 1][: 2 * most - 3] if most > 1 else [])]  # up to three pairs of a point
-    turn = torch.tensor([at[:i].count(a) for i, a in enumerate(at)])
-    at, target, reference = torch.tensor(at), turn + 1, torch.zeros(len(at)).long()
+    at, turn = torch.tensor([(point, i) for point, count in enumerate(pairs) for i in range(count)]).unbind(1)
+    target, reference = turn + 1, torch.zeros_like(turn)
     expected = gap_and_gradient(net, points[at], reference, target)[1]
     assert_same(gap_gradients(net, look(net, points), at, reference, target, turn), expected)
+
+
+def test_every_point_is_looked_at_once_while_most_samples_go_on(digits):
+    net, x, calls = make_net(NETS["conv_max_pool"]), digits[0][:20], []
+    net.register_forward_hook(lambda *args: calls.append(len(args[1][0])))
+    steps = deepfool(net, x, overshoot=0.0, steps=2, num_rivals=2).steps  # without overshoot few arrive at once
+    on = [int((steps > i).sum()) for i in range(2)]
+    assert on[0] == 20 < 2 * on[1]  # the case is what it says
+    assert calls == [20, *on, 20]  # clean, after each step, and the result
+
+
+@pytest.mark.parametrize("followed", [torch.arange(15), torch.arange(4)])
+def test_a_graph_at_the_clean_samples_changes_nothing_but_the_work(followed, digits):
+    net, x, y = make_net(NETS["conv_max_pool"]), digits[0][:20], digits[1][:20]
+    with_graph, without = look(net, x), View(x, net(x).detach())
+    a, b = (walk(net, clean, y, followed) for clean in (with_graph, without))
+    assert_same((a.delta, a.norm), (b.delta, b.norm))
+    assert torch.equal(a.success, b.success) and a.success.any() and not a.delta.requires_grad
+
+
+def test_inference_tensors_are_fine_and_inference_mode_is_refused():
+    model = Affine((5,), 4)
+    with torch.inference_mode():
+        x = torch.randn(8, 5).double()
+        with pytest.raises(RuntimeError, match="no_grad"):
+            deepfool(model, x)
+    assert deepfool(model, x).success.all()
 
 
 class Viewing(nn.Module):

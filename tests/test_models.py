@@ -1,12 +1,16 @@
 """Facts about the architectures: sizes of the papers, shapes, initialisation."""
 
+import copy
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 from ammlib import AMM, MODELS, load_data, make_model, recipes
+from ammlib.checkpoint import weights_digest
 from ammlib.classifier import as_classes
+from ammlib.device import placed
 from ammlib.models import DATASETS
 from ammlib.models.layers import Centre, OptionA
 from ammlib.prepare import batch_norms, set_mode, trained_parameters
@@ -178,6 +182,21 @@ def test_a_step_with_frozen_batch_norm_changes_all_but_its_statistics_and_weight
             assert torch.equal(value, before[name]), name
         else:
             assert not torch.equal(value, before[name]), name
+
+
+@pytest.mark.parametrize(("arch", "pools"), [("lenet", True), ("resnet20", False)])
+def test_nets_that_max_pool_have_channels_last_on_a_cpu_and_the_same_numbers(arch, pools):
+    torch.manual_seed(0)
+    usual, x, y = make_model("cifar10", arch).double().eval(), torch.rand(20, 3, 32, 32).double(), torch.arange(20) % 10
+    other = placed(copy.deepcopy(usual), torch.device("cpu"))
+    terms = [AMM(lam=1.0)(model, x, y) for model in (usual, other)]
+    for term in terms:
+        term.backward()
+    torch.testing.assert_close(*terms)
+    for a, b in zip(usual.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(a.grad, b.grad)
+        assert (not b.is_contiguous()) == (pools and b.ndim == 4)
+    assert weights_digest(usual.state_dict()) == weights_digest(other.state_dict())
 
 
 # ---- first layer and initialisation
