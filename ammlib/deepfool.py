@@ -146,7 +146,7 @@ def walk(
 def look(model: nn.Module, points: Tensor, graph: bool = True) -> View:
     """The logits at some points, with or without a graph to these."""
     with torch.set_grad_enabled(graph):
-        points = points.detach().clone().requires_grad_(graph)
+        points = (points.clone() if points.is_inference() else points.detach()).requires_grad_(graph)
         f = class_logits(model, points)
     return View(points, f if graph else f.detach())
 

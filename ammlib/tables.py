@@ -13,12 +13,12 @@ from ammlib.runs import Run, load_run
 
 METRICS = {"error": 2, "margin": 2}  # decimals, as the paper prints them
 COURSE = {  # columns of `course`, from the history of a run
-    "train_error": "training error %",
-    "test_error": "test error %",
-    "test_margin": "margin of a few",
-    "regulariser": "regulariser",
-    "kept": "kept of a batch",
-    "kept_margin": "margin of the kept",
+    "train_error": "training %",
+    "test_error": "test %",
+    "test_margin": "margin",  # of a few images
+    "regulariser": "term",
+    "kept": "kept",  # of a batch
+    "kept_margin": "their margin",
 }
 TRIAL = 1_000  # training images of short runs that only show that a net runs: too few to tell anything of a method
 HEADER = ("arch", "method", "condition", "metric", "paper", "ours", "scale", "same direction")
@@ -218,11 +218,12 @@ def settings(wanted: Iterable[tuple[Recipe, int]]) -> str:
 
 
 def course(found: Iterable[Run]) -> str:
-    """How trainings went, to look into a result: means over the seeds, at the last epoch where not said otherwise."""
+    """How trainings went, to look into a result: errors, the margin of a few test images, the regularisation term, the
+    samples that it keeps of a batch; means over the seeds, at the last epoch where not said otherwise."""
     groups: dict[Recipe, list[Run]] = {}
     for run in found:
         groups.setdefault(run.recipe, []).append(run)
-    header = ("net", "method", "train on", "random labels", *COURSE.values(), "lowest test error", "truncated from")
+    header = ("net", "method", "train on", "random", *COURSE.values(), "lowest test %", "truncated from")
     if any(recipe.validation for recipe in groups):
         header = tuple(name.replace("test", "held-out") for name in header)
     cells = [header]
