@@ -53,11 +53,14 @@ def margin_panels(runs: Sequence[Run], live: Mapping[str, Margins], paper: Itera
         bottom.plot((m["margin_q25"], m["margin_q75"]), (at, at), linewidth=8, alpha=0.4, **line)
         bottom.plot(m["margin_median"], at, "|", color=colour, markersize=8)
         bottom.plot(m["margin"], at, "o", color=colour)
+    paper = list(paper)
     for row in published(paper, "margin"):
         at = [i for i, run in enumerate(runs) if run.recipe == row.recipe]
         bottom.plot([row.paper.value] * len(at), at, "D", color=COLOURS[row.recipe.method], markerfacecolor="white")
     bottom.set(xlabel=f"{AXES['margin']}, test images", yticks=range(len(runs)))
-    bottom.set_yticklabels([f"{label(run.recipe.method)}, seed {run.seed}" for run in runs])
+    names = {row.recipe: row.method for row in paper}
+    methods = [names.get(run.recipe, label(run.recipe.method)) for run in runs]
+    bottom.set_yticklabels([f"{method}, seed {run.seed}" for method, run in zip(methods, runs, strict=True)])
     bottom.margins(y=0.15)
     bottom.invert_yaxis()
     finish(bottom, runs)
