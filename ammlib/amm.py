@@ -16,8 +16,9 @@ from ammlib.classifier import (
     differs_in_eval_mode,
     frozen,
 )
-from ammlib.deepfool import View, Walk, look, margin, walk
+from ammlib.deepfool import Walk, margin, walk
 from ammlib.distributed import Shares, unwrapped, world
+from ammlib.gradients import View, look
 
 TOP = 0.2  # MIN: a margin counts only if it is among this share of the batch (section 3.3.1)
 

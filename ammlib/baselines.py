@@ -5,7 +5,8 @@ from torch import Tensor, nn
 
 from ammlib.amm import AMM
 from ammlib.classifier import check_positive
-from ammlib.deepfool import Walk, gap_and_gradient
+from ammlib.deepfool import Walk
+from ammlib.gradients import gap_and_gradient
 from ammlib.tight import along_boundary, norm
 
 

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from ammlib.classifier import check_positive, class_logits, frozen
-from ammlib.deepfool import AttackResult, arrived, deepfool, expand, gap_and_gradient, logit_gap
+from ammlib.deepfool import AttackResult, arrived, deepfool, expand
+from ammlib.gradients import gap_and_gradient, logit_gap
 
 PART = (1.0, 0.1)  # of the way, in the first and in the last step
 MEMORY = 0.7  # of the running mean
