@@ -9,7 +9,7 @@ from torch.func import functional_call
 
 from ammlib import deepfool
 from ammlib.deepfool import margin, walk
-from ammlib.gradients import View, gap_and_gradient, gap_gradients, look
+from ammlib.gradients import View, look
 
 SHAPES = [(5,), (1, 8, 8), (3, 4, 4)]
 DTYPES = {torch.float32: 1e-4, torch.float64: 1e-11}  # and how exactly a distance must be met
@@ -186,17 +186,6 @@ def test_operations_without_vmap_support_give_the_same_numbers():
     assert_same((a.delta, a.norm), (b.delta, b.norm))
     assert torch.equal(a.steps, b.steps) and a.success.any()
     assert_same(*(gradients(margins_of(net, x)[1].sum(), net) for net in (plain, custom)))
-
-
-@pytest.mark.parametrize("layers", [(), (nn.Unflatten(1, (1, 6)), nn.Conv1d(1, 1, 1), nn.Flatten())])
-@pytest.mark.parametrize("pairs", [(0, 0, 0, 0, 3), (1, 1, 1, 1, 1), (2, 1, 3, 1, 3), (3, 3, 3, 3, 3), (1, 1, 1, 9, 9)])
-def test_gradients_of_many_pairs_are_those_of_each(layers, pairs):
-    net = make_net(lambda: nn.Sequential(*layers, nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 10)))
-    points = torch.randn(5, 6).double()
-    at, turn = torch.tensor([(point, i) for point, count in enumerate(pairs) for i in range(count)]).unbind(1)
-    target, reference = turn + 1, torch.zeros_like(turn)
-    expected = gap_and_gradient(net, points[at], reference, target)[1]
-    assert_same(gap_gradients(net, look(net, points), at, reference, target, turn), expected)
 
 
 def test_every_point_is_looked_at_once_while_most_samples_go_on(digits):
