@@ -1,10 +1,10 @@
 """Adversarial margin maximisation: measure the margin of any PyTorch classifier, and train for a larger one."""
 
-from ammlib.amm import AMM
-from ammlib.baselines import Elsayed
 from ammlib.data import load_data
-from ammlib.deepfool import deepfool
-from ammlib.evaluate import margins
+from ammlib.margin.amm import AMM
+from ammlib.margin.baselines import Elsayed
+from ammlib.margin.deepfool import deepfool
+from ammlib.margin.margins import margins
 from ammlib.models import MODELS, make_model
 from ammlib.recipes import make_recipe, study
 from ammlib.runs import run_or_load, trained_model

@@ -12,12 +12,13 @@ from typing import Any
 from ammlib import bench as measure
 from ammlib import recipes, runs, tables
 from ammlib.checkpoint import CheckpointError
-from ammlib.classifier import choose
 from ammlib.data import DataError, load_data, subset
 from ammlib.device import best_device, keep_freed_memory
 from ammlib.distributed import DistributedError, joined
-from ammlib.evaluate import METHODS, as_input, shared_margins
+from ammlib.evaluate import shared_margins
 from ammlib.files import home
+from ammlib.margin.classifier import choose
+from ammlib.margin.margins import ATTACKS
 from ammlib.prepare import margin_units
 from ammlib.train import TrainingError
 
@@ -76,13 +77,13 @@ def compare(args: argparse.Namespace) -> None:
 def margin(args: argparse.Namespace) -> None:
     keep_freed_memory()
     recipe, images = recipe_of(args), load_data(args.dataset)
-    choose("attack", args.attack, METHODS)
+    choose("attack", args.attack, ATTACKS)
     total = len(images.x_test)
     rows = subset(total, total if args.samples is None else min(args.samples, total), seed=0)
     if not runs.weights_path(recipe, args.seed).exists():
         announce(recipe, args.seed)
     model = runs.trained_model(recipe, args.seed)
-    x, y = as_input(images.x_test[rows]), images.y_test[rows]
+    x, y = images.x_test[rows], images.y_test[rows]
     options = {} if args.steps is None else {"steps": args.steps}
     found = shared_margins(model, x, y, method=args.attack, std=margin_units(recipe), **options)
     for name, value in found.summary().items():

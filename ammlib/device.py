@@ -3,7 +3,6 @@
 import ctypes
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 
 import torch
 from torch import nn
@@ -23,11 +22,6 @@ def placed(model: nn.Module, device: torch.device) -> nn.Module:
     pools = any(isinstance(module, nn.MaxPool2d) for module in model.modules())
     layout = torch.channels_last if pools and device.type == "cpu" else torch.preserve_format
     return model.to(device, memory_format=layout)
-
-
-def random_state_kept(device: torch.device) -> AbstractContextManager:
-    """Whatever is drawn inside, the random state afterwards is as before, on the CPU and on the given device."""
-    return torch.random.fork_rng([device] if device.type == "cuda" else [])
 
 
 def keep_freed_memory() -> None:

@@ -9,7 +9,7 @@ import torch
 from sklearn.svm import SVC
 from torch import Tensor, nn
 
-from ammlib.amm import AMM
+from ammlib.margin.amm import AMM
 
 
 def two_classes(samples: int, seed: int) -> tuple[Tensor, Tensor]:

@@ -13,7 +13,8 @@ from torch import nn
 from ammlib.checkpoint import load_weights, weights_digest
 from ammlib.data import DataError, unit
 from ammlib.device import best_device, keep_freed_memory
-from ammlib.evaluate import error_rate, margins
+from ammlib.evaluate import error_rate
+from ammlib.margin.margins import margins
 from ammlib.prepare import prepare_data
 from ammlib.recipes import Recipe
 from ammlib.runs import Run, load_run, run_or_load, trained_model, weights_path

@@ -5,11 +5,11 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from ammlib.amm import AMM
-from ammlib.baselines import Elsayed, Refined
-from ammlib.classifier import choose
 from ammlib.data import Dataset, load_data, noisy_labels, subset, validation_split
-from ammlib.device import best_device, random_state_kept
+from ammlib.device import best_device
+from ammlib.margin.amm import AMM
+from ammlib.margin.baselines import Elsayed, Refined
+from ammlib.margin.classifier import choose, random_state_kept
 from ammlib.models import make_model, margin_std
 from ammlib.recipes import Recipe, stands_for
 

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from ammlib.checkpoint import load_weights, save_weights
-from ammlib.classifier import choose
 from ammlib.data.datasets import data_root
 from ammlib.data.sources import NPM, DataError, first_that_works, package, passing_folder
+from ammlib.margin.classifier import choose
 from ammlib.models import MODELS, caffe, make_model
 
 Weights = dict[str, Tensor]

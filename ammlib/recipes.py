@@ -9,8 +9,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ammlib.classifier import choose
 from ammlib.device import best_device
+from ammlib.margin.classifier import choose
 
 TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 DATASETS, FAMILIES, ALIASES = TABLES["dataset"], TABLES["family"], TABLES["alias"]

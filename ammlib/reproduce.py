@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ammlib import readme
-from ammlib.classifier import choose
 from ammlib.files import home
+from ammlib.margin.classifier import choose
 from ammlib.plots import figures_root
 
 

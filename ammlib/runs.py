@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from ammlib.checkpoint import load_weights, save_weights, weights_digest
 from ammlib.data import Dataset, load_data, subset
 from ammlib.device import best_device, placed
-from ammlib.distributed import from_main, is_main, main_first
+from ammlib.distributed import from_main, main_first
 from ammlib.evaluate import evaluate
 from ammlib.files import home, write_atomically
+from ammlib.margin.processes import is_main
 from ammlib.prepare import make_regulariser, margin_units, new_model, prepare_data
 from ammlib.pretrained import pretrained
 from ammlib.recipes import DATASETS, Recipe, reference_of

@@ -21,10 +21,10 @@ from tqdm.auto import tqdm
 
 from ammlib.checkpoint import weights_digest
 from ammlib.data import DataError, data_root, image_folder, load_data
-from ammlib.deepfool import deepfool
 from ammlib.device import best_device, placed
-from ammlib.evaluate import in_units_of
 from ammlib.files import write_atomically
+from ammlib.margin.deepfool import deepfool
+from ammlib.margin.margins import in_units_of
 from ammlib.models import make_model, margin_std
 from ammlib.prepare import prepare_data
 from ammlib.pretrained import pretrained

@@ -7,7 +7,7 @@ import matplotlib.pyplot as plt
 import torch
 from matplotlib.figure import Figure
 
-from ammlib.evaluate import Margins
+from ammlib.margin.margins import Margins
 from ammlib.plots import COLOURS, margin_histogram
 from ammlib.plots.style import finish
 from ammlib.sample import Sample

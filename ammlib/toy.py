@@ -10,9 +10,9 @@ from matplotlib.axes import Axes
 from torch import nn
 
 from ammlib import plots
-from ammlib.amm import AGGREGATION, SHRINKAGE
 from ammlib.data import load_data
-from ammlib.evaluate import margins
+from ammlib.margin.amm import AGGREGATION, SHRINKAGE
+from ammlib.margin.margins import margins
 from ammlib.prepare import new_model
 from ammlib.recipes import label, make_recipe
 from ammlib.runs import Run, trained_model

@@ -12,12 +12,13 @@ from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from ammlib.checkpoint import load_checkpoint, save_checkpoint
-from ammlib.classifier import as_classes
 from ammlib.data import Dataset, make_batches, unit
 from ammlib.device import best_device, placed
-from ammlib.distributed import Shares, anywhere, from_main, is_main, total, world, wrapped
+from ammlib.distributed import anywhere, from_main, total, wrapped
 from ammlib.evaluate import error_rate, shared_margins
 from ammlib.interrupt import stop_between_steps
+from ammlib.margin.classifier import as_classes
+from ammlib.margin.processes import Shares, is_main, world
 from ammlib.prepare import (
     learning_rate,
     make_regulariser,

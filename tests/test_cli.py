@@ -14,7 +14,7 @@ import ammlib.runs as runs
 from ammlib.checkpoint import save_weights
 from ammlib.cli import main, parse_setting, parser, recipe_of, share
 from ammlib.data import load_data
-from ammlib.evaluate import margins
+from ammlib.margin.margins import margins
 from ammlib.models import make_model, margin_std
 from ammlib.prepare import new_model
 from ammlib.recipes import make_recipe, reference_of, study

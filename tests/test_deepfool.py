@@ -8,8 +8,8 @@ from torch import nn
 from torch.func import functional_call
 
 from ammlib import deepfool
-from ammlib.deepfool import margin, walk
-from ammlib.gradients import View, look
+from ammlib.margin.deepfool import margin, walk
+from ammlib.margin.gradients import View, look
 
 SHAPES = [(5,), (1, 8, 8), (3, 4, 4)]
 DTYPES = {torch.float32: 1e-4, torch.float64: 1e-11}  # and how exactly a distance must be met

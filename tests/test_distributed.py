@@ -7,8 +7,8 @@ import torch.multiprocessing as mp
 
 from ammlib import AMM, distributed
 from ammlib.checkpoint import weights_digest
-from ammlib.distributed import shard
 from ammlib.evaluate import error_rate, shared_margins
+from ammlib.margin.processes import shard
 from ammlib.prepare import prepare_data
 from ammlib.recipes import make_recipe
 from ammlib.train import Training, train

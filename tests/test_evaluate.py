@@ -8,9 +8,10 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from ammlib import deepfool, margins
 from ammlib.data import load_data
-from ammlib.evaluate import Margins, error_rate, evaluate
+from ammlib.evaluate import error_rate, evaluate
+from ammlib.margin.margins import Margins
+from ammlib.margin.tight import tight
 from ammlib.recipes import make_recipe
-from ammlib.tight import tight
 from ammlib.train import train
 
 DATA = load_data("digits")

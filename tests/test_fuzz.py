@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from ammlib import AMM, deepfool
-from ammlib.tight import tight
+from ammlib.margin.tight import tight
 
 fuzz = settings(deadline=None, max_examples=60, derandomize=True, database=None)
 MODERATE = [0.0, 1e-5, 1e-2, 1.0, 1e2, 1e5]

@@ -5,7 +5,7 @@ import torch
 from conftest import assert_same, make_net
 from torch import nn
 
-from ammlib.gradients import gap_and_gradient, gap_gradients, look
+from ammlib.margin.gradients import gap_and_gradient, gap_gradients, look
 
 
 @pytest.mark.parametrize("layers", [(), (nn.Unflatten(1, (1, 6)), nn.Conv1d(1, 1, 1), nn.Flatten())])

@@ -9,8 +9,8 @@ from torch import nn
 
 from ammlib import AMM, MODELS, load_data, make_model, recipes
 from ammlib.checkpoint import weights_digest
-from ammlib.classifier import as_classes
 from ammlib.device import placed
+from ammlib.margin.classifier import as_classes
 from ammlib.models import DATASETS
 from ammlib.models.layers import Centre, OptionA
 from ammlib.prepare import batch_norms, set_mode, trained_parameters

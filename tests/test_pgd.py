@@ -6,8 +6,8 @@ from conftest import Affine, half_right, make_net
 from oracle import NETS
 from torch import nn
 
-from ammlib.pgd import pgd, robust
-from ammlib.tight import tight
+from ammlib.margin.pgd import pgd, robust
+from ammlib.margin.tight import tight
 
 
 @pytest.mark.parametrize("radius", [0.05, 0.2, 1.0])

@@ -12,7 +12,7 @@ from matplotlib.colors import to_rgb
 from torch import nn
 
 from ammlib import deepfool, make_model, plots
-from ammlib.evaluate import Margins
+from ammlib.margin.margins import Margins
 from ammlib.recipes import METHODS, label, make_recipe
 from ammlib.runs import Run
 

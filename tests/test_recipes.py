@@ -5,9 +5,9 @@ from dataclasses import fields
 
 import pytest
 
-from ammlib.amm import AMM
-from ammlib.baselines import Elsayed, Refined
 from ammlib.data import CROPS
+from ammlib.margin.amm import AMM
+from ammlib.margin.baselines import Elsayed, Refined
 from ammlib.recipes import (
     DATASETS,
     METHODS,

@@ -13,7 +13,8 @@ import torch
 import ammlib.runs as runs
 from ammlib.checkpoint import load_weights, save_weights, weights_digest
 from ammlib.data import load_data, subset
-from ammlib.evaluate import error_rate, margins
+from ammlib.evaluate import error_rate
+from ammlib.margin.margins import margins
 from ammlib.prepare import new_model
 from ammlib.recipes import Recipe, make_recipe, reference_of
 from ammlib.runs import (

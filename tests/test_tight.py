@@ -8,8 +8,8 @@ from conftest import Affine, assert_same, gradients, half_right, make_net, rival
 from torch import nn
 
 from ammlib import AMM, deepfool
-from ammlib.baselines import Refined
-from ammlib.tight import tight
+from ammlib.margin.baselines import Refined
+from ammlib.margin.tight import tight
 
 
 class Ellipse(nn.Module):

@@ -19,8 +19,8 @@ from tqdm.auto import tqdm
 
 from ammlib.bench.nets import CASES, Clock, Images
 from ammlib.checkpoint import load_weights
-from ammlib.deepfool import deepfool
 from ammlib.device import best_device, placed
+from ammlib.margin.deepfool import deepfool
 from ammlib.models import make_model
 from ammlib.recipes import make_recipe
 from ammlib.runs import weights_path

@@ -10,10 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from ammlib.amm import AMM
 from ammlib.checkpoint import load_weights
 from ammlib.data import data_root, load_data, unit
 from ammlib.device import best_device, placed
+from ammlib.margin.amm import AMM
 from ammlib.models import make_model
 from ammlib.prepare import make_regulariser, prepare_data, set_mode, trained_parameters
 from ammlib.recipes import make_recipe

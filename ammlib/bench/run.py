@@ -8,9 +8,9 @@ import torch
 
 from ammlib.bench import attacks, growth, screening, show, steps, store, tightness
 from ammlib.bench.nets import CASES
-from ammlib.classifier import choose
 from ammlib.device import keep_freed_memory
 from ammlib.files import home
+from ammlib.margin.classifier import choose
 
 
 class Part(NamedTuple):

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ammlib.amm import AMM
+from ammlib.margin.amm import AMM
 from ammlib.prepare import prepare_data
 from ammlib.recipes import Recipe, make_recipe
 from ammlib.runs import finish, load_run

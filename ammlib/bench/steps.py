@@ -17,10 +17,10 @@ from unittest.mock import patch
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from ammlib.amm import AMM
 from ammlib.bench.memory import peaks
 from ammlib.bench.nets import CASES, VARIANTS, Case, Clock, Net, partly_trained
-from ammlib.deepfool import Walk, walk
+from ammlib.margin.amm import AMM
+from ammlib.margin.deepfool import Walk, walk
 
 STEPS = (1, 2, 3, 4, 5, 6)  # u, the iterations of the attack
 PARTS = ("cross-entropy", "screening", "trajectories", "double backward")
@@ -43,7 +43,7 @@ class Timed(AMM):
 
             return walk(*args, drop=noting if drop else None, **options)
 
-        with patch("ammlib.amm.walk", watched):  # a hook in the regulariser would serve nothing but this
+        with patch("ammlib.margin.amm.walk", watched):  # a hook in the regulariser would serve nothing but this
             path = super().follow(*args)
         self.marks.append(self.clock.mark())
         return path

@@ -19,10 +19,10 @@ from tqdm.auto import tqdm
 
 from ammlib.bench.attacks import HIGH, LOW, Widened, published_net
 from ammlib.bench.nets import Clock, Images
-from ammlib.deepfool import deepfool
-from ammlib.evaluate import margins
-from ammlib.pgd import robust
-from ammlib.tight import tight
+from ammlib.margin.deepfool import deepfool
+from ammlib.margin.margins import margins
+from ammlib.margin.pgd import robust
+from ammlib.margin.tight import tight
 
 # Whose weights are published.
 METHODS = {"mlp": ("reference", "amm", "elsayed", "refined"), "lenet": ("reference", "amm")}

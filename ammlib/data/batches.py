@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ammlib.distributed import shard
+from ammlib.margin.processes import shard
 
 
 def _generator(*key: str | int) -> torch.Generator:

@@ -11,7 +11,7 @@ from torch.utils.data import Dataset as Samples
 
 from ammlib.data.batches import Batches, _generator, unit
 from ammlib.data.sources import DataError
-from ammlib.distributed import shard
+from ammlib.margin.processes import shard
 
 SIZE = 224
 WORKERS = min(8, os.cpu_count() or 1)  # processes that decode images

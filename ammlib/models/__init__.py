@@ -4,7 +4,7 @@ from functools import partial
 
 from torch import nn
 
-from ammlib.classifier import choose
+from ammlib.margin.classifier import choose
 from ammlib.models import cifar, imagenet, mnist, toy
 from ammlib.models.layers import Centre, kaiming
 

@@ -9,9 +9,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from ammlib.classifier import class_logits, frozen
-from ammlib.deepfool import deepfool
-from ammlib.evaluate import Margins
+from ammlib.margin.classifier import class_logits, frozen
+from ammlib.margin.deepfool import deepfool
+from ammlib.margin.margins import Margins
 from ammlib.plots.style import AXES, COLOURS, finish, published, style_of
 from ammlib.recipes import label
 from ammlib.runs import Run

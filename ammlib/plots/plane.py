@@ -8,7 +8,6 @@ import torch
 from matplotlib.axes import Axes
 from torch import Tensor, nn
 
-from ammlib.amm import AMM, SHRINKAGE
 from ammlib.linear import (
     affine,
     covering_number,
@@ -19,6 +18,7 @@ from ammlib.linear import (
     smallest_margin,
     weight_of_margin,
 )
+from ammlib.margin.amm import AMM, SHRINKAGE
 from ammlib.plots.style import CLASSES, style_of
 
 

@@ -3,11 +3,11 @@
 import torch
 from torch import Tensor, nn
 
-from ammlib.amm import AMM
-from ammlib.classifier import check_positive
-from ammlib.deepfool import Walk
-from ammlib.gradients import gap_and_gradient
-from ammlib.tight import along_boundary, norm
+from ammlib.margin.amm import AMM
+from ammlib.margin.classifier import check_positive
+from ammlib.margin.deepfool import Walk
+from ammlib.margin.gradients import gap_and_gradient
+from ammlib.margin.tight import along_boundary, norm
 
 
 class Elsayed(AMM):

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ammlib.classifier import class_logits
+from ammlib.margin.classifier import class_logits
 
 
 class View(NamedTuple):

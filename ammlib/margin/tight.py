@@ -8,9 +8,9 @@ different normal in every little piece: parts that become smaller, and a running
 import torch
 from torch import Tensor, nn
 
-from ammlib.classifier import check_positive, class_logits, frozen
-from ammlib.deepfool import AttackResult, arrived, deepfool, expand
-from ammlib.gradients import gap_and_gradient, logit_gap
+from ammlib.margin.classifier import check_positive, class_logits, frozen
+from ammlib.margin.deepfool import AttackResult, arrived, deepfool, expand
+from ammlib.margin.gradients import gap_and_gradient, logit_gap
 
 PART = (1.0, 0.1)  # of the way, in the first and in the last step
 MEMORY = 0.7  # of the running mean

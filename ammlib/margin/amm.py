@@ -6,19 +6,20 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ammlib.classifier import (
+from ammlib.margin.classifier import (
     as_classes,
     check_attack,
     check_images,
-    check_logits,
     check_positive,
+    check_values,
     choose,
     differs_in_eval_mode,
     frozen,
+    unwrapped,
 )
-from ammlib.deepfool import Walk, margin, walk
-from ammlib.distributed import Shares, unwrapped, world
-from ammlib.gradients import View, look
+from ammlib.margin.deepfool import Walk, margin, walk
+from ammlib.margin.gradients import View, look
+from ammlib.margin.processes import Shares, world
 
 TOP = 0.2  # MIN: a margin counts only if it is among this share of the batch (section 3.3.1)
 
@@ -107,7 +108,7 @@ class AMM(nn.Module):
         with frozen(model, x):
             with torch.no_grad():
                 clean = View(x, as_classes(logits.detach())) if reuse else look(model, x, graph=not self.screened)
-                check_logits(clean.f, y, len(x))
+                y = check_values(x, clean.f, y)
                 correct = clean.f.argmax(1) == y
                 path = self.follow(model, clean, y, correct, shares)
                 size = x.flatten(1).norm(dim=1) if self.relative else torch.ones_like(path.norm)  # eq. 5 or eq. 6

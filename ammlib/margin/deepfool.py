@@ -12,8 +12,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ammlib.classifier import check_attack, check_images, check_logits, class_logits, frozen
-from ammlib.gradients import View, gap_and_gradient, gap_gradients, look
+from ammlib.margin.classifier import check_attack, check_images, check_values, class_logits, frozen
+from ammlib.margin.gradients import View, gap_and_gradient, gap_gradients, look
 
 # After the first step a rival is left out once its logit gap is this many times the smallest one: to be the nearest
 # boundary its gradient would have to be as many times longer. Seen in 27,000 such steps on three nets: at most 1.
@@ -69,7 +69,7 @@ def deepfool(
     with frozen(model, x), torch.no_grad():
         clean = look(model, x)
         f = clean.f.detach()
-        check_logits(f, y, len(x))
+        y = check_values(x, f, y)
         path = walk(model, clean, y, steps=steps, overshoot=overshoot, num_rivals=num_rivals)
         # Judged at exactly the tensor that the caller can form: a smaller batch may round otherwise.
         f_there = class_logits(model, x + path.delta)

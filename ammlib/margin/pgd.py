@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor, nn
 
-from ammlib.classifier import check_images, check_positive, class_logits, frozen
-from ammlib.deepfool import expand
-from ammlib.gradients import gap_and_gradient
+from ammlib.margin.classifier import check_images, check_positive, class_logits, frozen
+from ammlib.margin.deepfool import expand
+from ammlib.margin.gradients import gap_and_gradient
 
 
 def pgd(model: nn.Module, x: Tensor, y: Tensor, radius: float, *, steps: int = 40) -> Tensor:

@@ -1,0 +1,187 @@
+"""How the library looks at a classifier: its logits, its undisturbed state, and what it may be given."""
+
+import math
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from ammlib.margin.processes import world
+
+T = TypeVar("T")
+
+
+# ---- logits
+
+
+def class_logits(model: nn.Module, x: Tensor) -> Tensor:
+    """Logits (B, C) of any classifier, single-logit ones included."""
+    try:
+        return as_classes(model(x))
+    except RuntimeError as error:
+        like = parameters_like(model)
+        if like is None or like.dtype == x.dtype:
+            raise
+        raise TypeError(f"x is {x.dtype}, the model's weights are {like.dtype}: convert one of them") from error
+
+
+def as_classes(output: Any) -> Tensor:
+    """Logits as (B, C): a single logit f, whose sign is the prediction, becomes the two logits (0, f)."""
+    f = output["logits"] if isinstance(output, Mapping) and "logits" in output else getattr(output, "logits", output)
+    if not isinstance(f, Tensor):
+        raise TypeError(f"a classifier gives a tensor of logits, or an output with `.logits`; got {type(f).__name__}")
+    f = f.unsqueeze(1) if f.ndim == 1 else f
+    return torch.cat([torch.zeros_like(f), f], 1) if f.shape[1:] == (1,) else f
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """The module that the attack calls as often as it likes: the one in DistributedDataParallel or torch.compile."""
+    while True:
+        inner = model.module if isinstance(model, DistributedDataParallel) else getattr(model, "_orig_mod", None)
+        if inner is None:
+            return model
+        model = inner
+
+
+# ---- an undisturbed model
+
+
+@contextmanager
+def frozen(model: nn.Module, x: Tensor) -> Iterator[None]:
+    """Eval mode, full precision and no compiled code inside; afterwards flags and random state are as before."""
+    training = [module for module in model.modules() if module.training]
+    for module in training:
+        module.training = False
+    try:
+        with random_state_kept(x.device), torch.autocast(x.device.type, enabled=False), eager():
+            yield
+    finally:
+        for module in training:
+            module.training = True
+
+
+def eager() -> AbstractContextManager[Any]:
+    """Compiled parts of a model run as they were written: their backward pass serves once and cannot be derived."""
+    return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
+
+
+def random_state_kept(device: torch.device) -> AbstractContextManager[Any]:
+    """Whatever is drawn inside, the random state afterwards is as before, on the CPU and on the given device."""
+    return torch.random.fork_rng([device] if device.type == "cuda" else [])
+
+
+def differs_in_eval_mode(model: nn.Module) -> bool:
+    """Does the model, in its present mode, give other logits than in eval mode (batch norm, dropout)?
+
+    Seen by its modules; one that asks for `self.training` in its own `forward` is not.
+    """
+    changing = (nn.modules.batchnorm._NormBase, nn.modules.dropout._DropoutNd, nn.RReLU)
+    rates = (getattr(module, "dropout", 0.0) for module in model.modules() if module.training)  # of recurrent nets, ...
+    return any(rate for rate in rates if isinstance(rate, float)) or any(
+        module.training and isinstance(module, changing) for module in model.modules()
+    )
+
+
+def parameters_like(model: nn.Module) -> Tensor | None:
+    """A parameter, for the device and precision that a model works with; None if it has none."""
+    return next((p for p in model.parameters() if p.is_floating_point()), None)
+
+
+# ---- what it may be given
+
+
+def as_tensor(values: Any, like: Tensor | None = None) -> Any:
+    """Tensors, or numpy arrays in the precision of `like`, on its device; None stays None."""
+    if values is None:
+        return None
+    tensor = torch.as_tensor(values)
+    if like is None:
+        return tensor
+    convert = tensor is not values and tensor.is_floating_point()  # numpy's floats are double unless told otherwise
+    return tensor.to(like.device, like.dtype if convert else None)
+
+
+def check_images(x: Tensor) -> None:
+    """Reject an empty batch, integers, and a mode without gradients."""
+    if torch.is_inference_mode_enabled():
+        raise RuntimeError("the attack needs gradients, which torch.inference_mode() forbids; torch.no_grad() is fine")
+    if not x.is_floating_point():
+        hint = (
+            "scale uint8 images to [0, 1] first" if x.dtype == torch.uint8 else "tokens have no margin, embeddings do"
+        )
+        raise TypeError(f"x must be a floating-point tensor, got {x.dtype}; {hint}")
+    if x.ndim < 2:
+        raise ValueError(f"x must be a batch of samples, (B, ...), got shape {tuple(x.shape)}")
+    if len(x) == 0 and world() == 1:  # of several processes, some may have no share of the last batch
+        raise ValueError("x is an empty batch")
+
+
+def check_values(x: Tensor, f: Tensor, y: Tensor | None = None) -> Tensor | None:
+    """The labels as int64 (B,), after rejecting what would give meaningless margins: shapes, NaN, values out of range.
+
+    All values are looked at together, since on a GPU every look waits for all that came before: a sum is not finite if
+    one of its terms is not.
+    """
+    if f.ndim != 2 or f.shape[0] != len(x):
+        raise ValueError(f"logits must have shape ({len(x)}, classes), got {tuple(f.shape)}")
+    seen = [x.sum(dtype=torch.float64), f.sum(dtype=torch.float64)]
+    y = None if y is None else as_labels(y, f)
+    if y is not None and len(y):
+        seen += [bound.double() for bound in y.aminmax()]
+    x_sum, f_sum, *bounds = torch.stack(seen).tolist()
+    if not math.isfinite(x_sum) and not x.isfinite().all():
+        raise ValueError("x contains NaN or infinite values")
+    if not math.isfinite(f_sum) and not f.isfinite().all():
+        raise ValueError("logits contains NaN or infinite values")
+    if bounds and not 0 <= bounds[0] <= bounds[1] < f.shape[1]:
+        raise ValueError(f"labels must lie in 0..{f.shape[1] - 1}, got {bounds[0]:.0f}..{bounds[1]:.0f}")
+    return y
+
+
+def as_labels(y: Tensor, f: Tensor) -> Tensor:
+    """Class indices of any integer type, or for two classes 0. and 1., of shape (B,) or (B, 1), as int64 (B,)."""
+    y = y.squeeze(1) if y.shape == (len(f), 1) else y
+    if y.shape != (len(f),):
+        raise ValueError(f"labels must have shape ({len(f)},), got {tuple(y.shape)}")
+    if y.is_floating_point() and (f.shape[1] > 2 or not torch.equal(y, y.round())):
+        raise TypeError(f"labels must be int64 class indices, got {y.dtype}")
+    return y.long()
+
+
+def check_attack(steps: int, overshoot: float, num_rivals: int) -> None:
+    """Reject options with which the attack could not move."""
+    if steps < 1:
+        raise ValueError(f"steps must be at least 1, got {steps}")
+    if num_rivals < 2:
+        raise ValueError(f"num_rivals counts the predicted class too: it must be at least 2, got {num_rivals}")
+    if overshoot < 0:
+        raise ValueError(f"overshoot must not be negative, got {overshoot}")
+
+
+def check_positive(**values: float) -> None:
+    """Each named value must be greater than zero."""
+    for name, value in values.items():
+        if not value > 0:
+            raise ValueError(f"{name} must be positive, got {value}")
+
+
+def choose(kind: str, name: str, choices: Mapping[str, T]) -> T:
+    """The entry called `name`, or an error that lists the names there are."""
+    if name not in choices:
+        raise ValueError(f"unknown {kind} {name!r}; choose from {', '.join(choices)}")
+    return choices[name]
+
+
+def why_not_fooled(f: Tensor) -> str:
+    """What probably keeps the attack from changing a single prediction, by the logits (B, C) of a batch."""
+    if ((f >= 0) & (f <= 1)).all():
+        sums_to_one = torch.allclose(f.sum(1), torch.ones_like(f[:, 0]), atol=1e-3)
+        layer = "softmax" if sums_to_one else "sigmoid"
+        return f"the outputs look like probabilities: leave out the final {layer}, the attack needs logits"
+    if (f.amax(0) == f.amin(0)).all():
+        return "the logits are the same for all samples: the net seems dead"
+    return "its gradients may vanish, or it may need more `steps`"
