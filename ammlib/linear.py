@@ -118,7 +118,7 @@ def margin_in_sides(model: nn.Linear, x: Tensor, y: Tensor) -> float:
 def weight_of_margin(amm: AMM, m: Tensor) -> Tensor:
     """|∂R/∂m| at signed margins m: what a sample there counts for."""
     m = m.detach().requires_grad_()
-    value = amm.shrink(torch.where(m > 0, -amm.c * m, -amm.d * m), amm.lam, amm.clip)
+    value = amm.shrinkage.term(torch.where(m > 0, -amm.c * m, -amm.d * m), amm.lam, amm.clip)
     return torch.autograd.grad(value.sum(), m)[0].abs()
 
 

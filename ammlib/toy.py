@@ -11,8 +11,8 @@ from torch import nn
 
 from ammlib import plots
 from ammlib.data import load_data
-from ammlib.margin.amm import AGGREGATION, SHRINKAGE
 from ammlib.margin.margins import margins
+from ammlib.margin.parts import AGGREGATION, SHRINKAGE
 from ammlib.prepare import new_model
 from ammlib.recipes import label, make_recipe
 from ammlib.runs import Run, trained_model

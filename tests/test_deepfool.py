@@ -9,7 +9,8 @@ from torch.func import functional_call
 
 from ammlib import deepfool
 from ammlib.margin.deepfool import margin, walk
-from ammlib.margin.gradients import View, look
+from ammlib.margin.gradients import STRATEGIES, View, look
+from ammlib.margin.trajectories import Course
 
 SHAPES = [(5,), (1, 8, 8), (3, 4, 4)]
 DTYPES = {torch.float32: 1e-4, torch.float64: 1e-11}  # and how exactly a distance must be met
@@ -78,9 +79,10 @@ def test_overshoot_scales_the_step():
 # ---- the margin as a function of the weights
 
 
-def margins_of(net, x, y=None, high_order=True, **options):
+def margins_of(net, x, y=None, high_order=True, strategy="frugal", **options):
     """Differentiable margins of all samples that took a step, as the regulariser computes them."""
-    path = walk(net, View(x, net(x).detach()), y, **options)
+    f = net(x).detach()
+    path = walk(net, View(x, f), Course.of(f, y, num_rivals=10), STRATEGIES[strategy], **options)
     return path, margin(net, path, torch.arange(len(x)), high_order=high_order)
 
 
@@ -109,18 +111,19 @@ def test_gradient_of_several_iterations_is_the_true_derivative_on_piecewise_line
     x = torch.randn(12, 4).double()
     y = (net(x).argmin(1)) if targeted else None
     path, _ = margins_of(net, x, y)
-    assert len(path.steps) >= 4 and len(path.steps[2].rows) >= 2  # it is about several iterations
+    assert len(path.steps) >= 4 and path.steps[2].moved.sum() >= 2  # it is about several iterations
     torch.autograd.gradcheck(lambda *w: margins_of(WithWeights(net, w), x, y)[1], tuple(net.parameters()))
 
 
+@pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("high_order", [True, False])
 @pytest.mark.parametrize("steps", range(1, 7))
 @pytest.mark.parametrize("kind", NETS)
-def test_margin_and_gradient_equal_the_oracle(kind, steps, high_order, digits):
+def test_margin_and_gradient_equal_the_oracle(kind, steps, high_order, strategy, digits):
     net = make_net(NETS[kind], gain=1.7)
     x = digits[0][:12]
     y = half_right(net, x)
-    path, ours = margins_of(net, x, y, high_order, steps=steps)
+    path, ours = margins_of(net, x, y, high_order, strategy, steps=steps)
     theirs, success = attack(net, x, y, steps=steps, high_order=high_order)
     theirs = torch.stack(theirs)
     assert_same(ours, theirs)
@@ -197,11 +200,12 @@ def test_every_point_is_looked_at_once_while_most_samples_go_on(digits):
     assert calls == [20, *on, 20]  # clean, after each step, and the result
 
 
-@pytest.mark.parametrize("followed", [torch.arange(15), torch.arange(4)])
-def test_a_graph_at_the_clean_samples_changes_nothing_but_the_work(followed, digits):
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_graph_at_the_clean_samples_changes_nothing_but_the_work(strategy, digits):
     net, x, y = make_net(NETS["conv_max_pool"]), digits[0][:20], digits[1][:20]
     with_graph, without = look(net, x), View(x, net(x).detach())
-    a, b = (walk(net, clean, y, followed) for clean in (with_graph, without))
+    course = Course.of(without.f, y, num_rivals=10)
+    a, b = (walk(net, clean, course, STRATEGIES[strategy]) for clean in (with_graph, without))
     assert_same((a.delta, a.norm), (b.delta, b.norm))
     assert torch.equal(a.success, b.success) and a.success.any() and not a.delta.requires_grad
 

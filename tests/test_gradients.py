@@ -5,15 +5,35 @@ import torch
 from conftest import assert_same, make_net
 from torch import nn
 
-from ammlib.margin.gradients import gap_and_gradient, gap_gradients, look
+from ammlib.margin.gradients import STRATEGIES, gap_and_gradient, look, strategy_for
 
 
+@pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("layers", [(), (nn.Unflatten(1, (1, 6)), nn.Conv1d(1, 1, 1), nn.Flatten())])
 @pytest.mark.parametrize("pairs", [(0, 0, 0, 0, 3), (1, 1, 1, 1, 1), (2, 1, 3, 1, 3), (3, 3, 3, 3, 3), (1, 1, 1, 9, 9)])
-def test_gradients_of_many_pairs_are_those_of_each(layers, pairs):
+def test_gradients_of_many_pairs_are_those_of_each(layers, pairs, strategy):
     net = make_net(lambda: nn.Sequential(*layers, nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 10)))
-    points = torch.randn(5, 6).double()
-    at, turn = torch.tensor([(point, i) for point, count in enumerate(pairs) for i in range(count)]).unbind(1)
-    target, reference = turn + 1, torch.zeros_like(turn)
-    expected = gap_and_gradient(net, points[at], reference, target)[1]
-    assert_same(gap_gradients(net, look(net, points), at, reference, target, turn), expected)
+    points, rivals = torch.randn(5, 6).double(), torch.arange(1, 10).expand(5, 9)
+    reference = torch.zeros(5, dtype=torch.long)
+    order = torch.stack([torch.randperm(9, generator=torch.Generator().manual_seed(i)) for i in range(5)])
+    wanted = order < torch.tensor(pairs).unsqueeze(1)  # anywhere among the rivals
+    found = STRATEGIES[strategy].gradients(net, look(net, points), reference, rivals, wanted)
+    assert (found.known >= wanted).all()
+    row, k = found.known.nonzero(as_tuple=True)
+    assert_same(found.g[found.place[row, k]], gap_and_gradient(net, points[row], reference[row], rivals[row, k])[1])
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_where_no_pair_is_wanted_there_are_no_gradients(strategy):
+    net, points = make_net(lambda: nn.Linear(6, 10)), torch.randn(5, 6).double()
+    rivals, reference = torch.arange(1, 10).expand(5, 9), torch.zeros(5, dtype=torch.long)
+    nothing = torch.zeros(5, 9, dtype=torch.bool)
+    assert STRATEGIES[strategy].gradients(net, look(net, points), reference, rivals, nothing) is None
+
+
+def test_the_device_chooses_the_strategy_unless_it_is_named():
+    cpu, gpu = torch.device("cpu"), torch.device("cuda")
+    assert strategy_for("auto", cpu) is STRATEGIES["frugal"] and strategy_for("auto", gpu) is STRATEGIES["batched"]
+    assert strategy_for("batched", cpu) is STRATEGIES["batched"]
+    with pytest.raises(ValueError, match="unknown strategy 'fast'; choose from frugal, batched"):
+        strategy_for("fast", cpu)

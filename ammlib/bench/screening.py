@@ -23,9 +23,9 @@ from ammlib.train import Training
 class Recording(AMM):
     """Remembers which samples the last call kept."""
 
-    def keep(self, *args: Tensor) -> Tensor:
-        self.kept = super().keep(*args)
-        return self.kept
+    @property
+    def kept(self) -> Tensor:
+        return self.columns[3].nonzero().squeeze(1)
 
 
 def agreement(model: nn.Module, exact: Recording, screened: Recording, terms: tuple[Tensor, Tensor]) -> dict[str, Any]:

@@ -1,16 +1,31 @@
 """Other margin regularisers, called like AMM: what the paper compares with, and what a tighter margin would do."""
 
+from dataclasses import dataclass
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
-from ammlib.margin.amm import AMM
+from ammlib.margin.amm import AMM, MarginRegulariser
 from ammlib.margin.classifier import check_positive
-from ammlib.margin.deepfool import Walk
+from ammlib.margin.deepfool import margin
 from ammlib.margin.gradients import gap_and_gradient
+from ammlib.margin.parts import Shrinkage, all_of_them, unbounded
 from ammlib.margin.tight import along_boundary, norm
+from ammlib.margin.trajectories import Walk
 
 
-class Elsayed(AMM):
+@dataclass(frozen=True)
+class Hinge:
+    """R(t) = max(0, γ + t)"""
+
+    gamma: float
+
+    def __call__(self, t: Tensor) -> Tensor:
+        return (self.gamma + t).clamp(min=0)
+
+
+class Elsayed(MarginRegulariser):
     """Elsayed et al. (2018) as the paper implements it: one linear step, a hinge at `gamma`, ∇f held constant.
 
     The estimate needs no success of the attack, so every sample counts, fooled or not.
@@ -18,31 +33,31 @@ class Elsayed(AMM):
 
     def __init__(self, lam: float = 1.0, gamma: float = 1.0, *, overshoot: float = 0.02, num_rivals: int = 10) -> None:
         check_positive(gamma=gamma)
-        options = {"steps": 1, "overshoot": overshoot, "num_rivals": num_rivals, "high_order": False}
-        super().__init__("avg", "lin", lam, c=1.0, d=1.0, **options)
+        options = dict(steps=1, overshoot=overshoot, num_rivals=num_rivals, high_order=False, needs_success=False)
+        super().__init__(all_of_them, Shrinkage(Hinge(gamma), unbounded), lam, c=1.0, d=1.0, **options)
         self.name = "ELSAYED"
-        self.gamma = gamma
-        self.shrink = lambda t, lam, clip: lam * (self.gamma + t).clamp(min=0)
-
-    def keep(self, success: Tensor, m: Tensor, y: Tensor, correct: Tensor) -> Tensor:
-        return m.nonzero().squeeze(1)  # a zero margin has no direction to grow in
 
 
 class Refined(AMM):
-    """AMM on the tight margins of the kept, correct samples: an experiment of notebook 09, not of the paper.
+    """AMM on the tight margins of the kept, correct samples: an experiment of notebook 09, not of the paper."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, margin=refined_margin, **options)
+
+
+def refined_margin(model: nn.Module, path: Walk, rows: Tensor, overshoot: float, high_order: bool) -> Tensor:
+    """The tight margin of correctly classified samples, DeepFool's of the others, as a function of the weights.
 
     At the nearest point of the boundary the distance changes only as the boundary moves along its normal there, so
     that first-order gradients are enough.
     """
-
-    def margins(self, model: nn.Module, x: Tensor, y: Tensor, correct: Tensor, path: Walk, kept: Tensor) -> Tensor:
-        near = correct[kept]
-        m = super().margins(model, x, y, correct, path, kept[~near])
-        if not near.any():
-            return m
-        x, y = x[kept[near]].detach(), y[kept[near]]
-        with torch.no_grad():
-            delta, _ = along_boundary(model, x, y, path.delta[kept[near]], steps=10)
-        gap, g = gap_and_gradient(model, x + delta, y, graph=True)
-        m_near = norm(delta) - (gap - gap.detach()) / norm(g).detach()  # a larger gap moves the boundary towards x
-        return m.new_zeros(len(kept)).masked_scatter(near, m_near).masked_scatter(~near, m)
+    far = path.course.targeted[rows]
+    m_far, near = margin(model, path, rows[far], overshoot, high_order), rows[~far]
+    if not len(near):
+        return m_far
+    x, y = path.x[near], path.course.goal[near]
+    with torch.no_grad():
+        delta, _ = along_boundary(model, x, y, path.delta[near], steps=10)
+    gap, g = gap_and_gradient(model, x + delta, y, graph=True)
+    m_near = norm(delta) - (gap - gap.detach()) / norm(g).detach()  # a larger gap moves the boundary towards x
+    return m_near.new_zeros(len(rows)).masked_scatter(~far, m_near).masked_scatter(far, m_far)

@@ -1,12 +1,16 @@
-"""How a classifier's logits change with its input: gaps between two classes, and their gradients, at many points."""
+"""How a classifier's logits change with its input: gaps between two classes and their gradients, at many points.
 
-from contextlib import suppress
-from typing import NamedTuple
+A gap is f_k - f_reference: negative on the side of the reference, zero on the boundary, positive beyond.
+"""
+
+from contextlib import nullcontext, suppress
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from ammlib.margin.classifier import class_logits
+from ammlib.margin.classifier import choose, class_logits
 
 
 class View(NamedTuple):
@@ -27,48 +31,131 @@ def look(model: nn.Module, points: Tensor, graph: bool = True) -> View:
 def gap_and_gradient(
     model: nn.Module, points: Tensor, reference: Tensor, target: Tensor | None = None, graph: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """`logit_gap` at each point, and its gradient with respect to the point."""
-    points, f = look(model, points)
-    with torch.enable_grad():
-        gap = logit_gap(f, reference, target)
+    """The gap to `target` at each point, or without one to the highest other class; and its gradient there.
+
+    With a `graph`, both are functions of the weights; attention then takes its plain form, which alone has a second
+    derivative.
+    """
+    with sdpa_kernel(SDPBackend.MATH) if graph else nullcontext(), torch.enable_grad():
+        points, f = look(model, points)
+        gap = gap_to(f, reference, target)
         if not gap.requires_grad:  # a constant
             return gap, torch.zeros_like(points)
         (g,) = torch.autograd.grad(gap.sum(), points, create_graph=graph, allow_unused=True, materialize_grads=True)
     return gap, g
 
 
-def logit_gap(f: Tensor, reference: Tensor, target: Tensor | None = None) -> Tensor:
-    """f_target - f_reference (B,); without a target, of the highest other class: positive beyond the boundary."""
+def gap_to(f: Tensor, reference: Tensor, target: Tensor | None = None) -> Tensor:
+    """f_target - f_reference (n,); without a target, of the highest other class."""
     target = f.scatter(1, reference.unsqueeze(1), -torch.inf).argmax(1) if target is None else target
     return (f.gather(1, target.unsqueeze(1)) - f.gather(1, reference.unsqueeze(1))).squeeze(1)
 
 
-def gap_gradients(model: nn.Module, view: View, at: Tensor, reference: Tensor, target: Tensor, turn: Tensor) -> Tensor:
-    """∇(f_target - f_reference) of P pairs at the points `at` of a view, (P, ...); `turn` counts the pairs of a point.
+# ---- (point, rival) pairs
 
-    A backward pass through the view takes one pair of each point. Once more than half of its points have none left, it
-    is cheaper to look at the others again.
+
+class Pairs(NamedTuple):
+    """Gradients of the gaps between n points and some of their K rivals."""
+
+    g: Tensor  # (P, ...)
+    place: Tensor  # (n, K) which of them is a pair's, where it is `known`
+    known: Tensor  # (n, K) bool
+
+
+class Strategy(Protocol):
+    """How the gradients of many pairs are taken, and whether rows that need none are left out."""
+
+    def compact(self, mask: Tensor) -> Tensor:
+        """The rows (n,) to go on with, of which at least those where `mask` holds."""
+
+    def pays_to_compact(self, mask: Tensor) -> bool:
+        """Is it cheaper to look at the rows of `mask` again than to go on with all that a view has?"""
+
+    def gradients(
+        self, model: nn.Module, view: View, reference: Tensor, rivals: Tensor, wanted: Tensor
+    ) -> Pairs | None:
+        """∇(f_rival - f_reference) of at least the `wanted` (n, K) pairs; None if none is."""
+
+
+class Frugal:
+    """For a CPU, whose time is arithmetic: no row and no pair that is not needed."""
+
+    def compact(self, mask: Tensor) -> Tensor:
+        return mask.nonzero().squeeze(1)
+
+    def pays_to_compact(self, mask: Tensor) -> bool:
+        return 2 * int(mask.sum()) <= len(mask)
+
+    def gradients(
+        self, model: nn.Module, view: View, reference: Tensor, rivals: Tensor, wanted: Tensor
+    ) -> Pairs | None:
+        """A backward pass through the view takes one pair of each point, its first, then its second, ...
+
+        Once more than half of the points have none left, it is cheaper to look at the others again.
+        """
+        row, k = wanted.nonzero(as_tuple=True)
+        if not len(row):
+            return None
+        n, turn = len(view.f), wanted.cumsum(1)[row, k] - 1  # counts the pairs of a point
+        reference, target = reference[row], rivals[row, k]
+        passes = max(1, int((2 * turn.bincount() > n).sum()))
+        weights = view.f.new_zeros(passes, *view.f.shape)
+        taken, left = (turn < passes).nonzero().squeeze(1), (turn >= passes).nonzero().squeeze(1)
+        weights[turn[taken], row[taken], target[taken]] = 1
+        weights[turn[taken], row[taken], reference[taken]] -= 1
+        batched = not any(isinstance(module, nn.modules.conv._ConvNd) for module in model.modules())
+        g = backward(view, weights, batched)[turn.clamp(max=passes - 1), row]  # where none was taken, replaced now
+        for part in left.split(n) if len(left) else ():
+            g[part] = gap_and_gradient(model, view.points[row[part]], reference[part], target[part])[1]
+        place = (wanted.flatten().cumsum(0) - 1).view_as(wanted)
+        return Pairs(g, place, wanted)
+
+
+class Batched:
+    """For a GPU, where a small net costs what it launches: all rows, all pairs in one batched backward pass."""
+
+    def compact(self, mask: Tensor) -> Tensor:
+        return torch.arange(len(mask), device=mask.device)
+
+    def pays_to_compact(self, mask: Tensor) -> bool:
+        return False
+
+    def gradients(
+        self, model: nn.Module, view: View, reference: Tensor, rivals: Tensor, wanted: Tensor
+    ) -> Pairs | None:
+        passes = int(wanted.sum(1).amax()) if len(wanted) else 0  # the one wait for the device
+        if not passes:
+            return None
+        column = wanted.byte().argsort(dim=1, descending=True, stable=True)[:, :passes]  # (n, passes) the wanted first
+        target = rivals.gather(1, column).T.unsqueeze(2)  # (passes, n, 1)
+        weights = view.f.new_zeros(passes, *view.f.shape).scatter_(2, target, 1)
+        weights.scatter_(2, reference.view(1, -1, 1).expand_as(target), -1)
+        g = backward(view, weights, batched=True)  # (passes, n, ...)
+        place = torch.arange(g.shape[0] * g.shape[1], device=g.device).view(passes, -1).T  # (n, passes)
+        known = torch.zeros_like(wanted).scatter_(1, column, True)
+        return Pairs(g.flatten(0, 1), torch.zeros_like(rivals).scatter_(1, column, place), known)
+
+
+STRATEGIES: dict[str, Strategy] = {"frugal": Frugal(), "batched": Batched()}
+
+
+def strategy_for(name: str, device: torch.device) -> Strategy:
+    """The strategy of this name; "auto" is frugal on a CPU and batched elsewhere."""
+    if name == "auto":
+        name = "frugal" if device.type == "cpu" else "batched"
+    return choose("strategy", name, STRATEGIES)
+
+
+def backward(view: View, weights: Tensor, batched: bool) -> Tensor:
+    """∇⟨w, f⟩ at the points of a view for each w of `weights` (K, n, C), shape (K, n, ...); uses up the graph.
+
+    Batched, all passes are one; of convolutions on a CPU that is no faster and needs K times the memory.
     """
     if not view.f.requires_grad:  # a constant
-        return torch.zeros_like(view.points[at])
-    n = len(view.f)
-    passes = max(1, int((2 * turn.bincount() > n).sum()))
-    weights = view.f.new_zeros(passes, *view.f.shape)
-    taken, left = (turn < passes).nonzero().squeeze(1), (turn >= passes).nonzero().squeeze(1)
-    weights[turn[taken], at[taken], target[taken]] = 1
-    weights[turn[taken], at[taken], reference[taken]] -= 1
-    g = backward(model, view, weights)[turn.clamp(max=passes - 1), at]  # where none was taken, replaced now
-    for part in left.split(n) if len(left) else ():
-        g[part] = gap_and_gradient(model, view.points[at[part]], reference[part], target[part])[1]
-    return g
-
-
-def backward(model: nn.Module, view: View, weights: Tensor) -> Tensor:
-    """∇⟨w, f⟩ at the points of a view for each w of `weights` (K, n, C), shape (K, n, ...); uses up the graph."""
-    if len(weights) > 1 and not any(isinstance(module, nn.modules.conv._ConvNd) for module in model.modules()):
+        return torch.zeros_like(view.points).expand(len(weights), *view.points.shape)
+    if len(weights) > 1 and batched:
         with suppress(RuntimeError):  # an operation of the model that vmap cannot batch
             return torch.autograd.grad(view.f, view.points, weights, retain_graph=True, is_grads_batched=True)[0]
-    # Of convolutions, a batched backward is no faster than one for each rival and needs K times the memory.
     last, options = len(weights) - 1, dict(allow_unused=True, materialize_grads=True)
     each = (
         torch.autograd.grad(view.f, view.points, w, retain_graph=k < last, **options) for k, w in enumerate(weights)

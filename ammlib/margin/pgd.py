@@ -4,8 +4,8 @@ import torch
 from torch import Tensor, nn
 
 from ammlib.margin.classifier import check_images, check_positive, class_logits, frozen
-from ammlib.margin.deepfool import expand
 from ammlib.margin.gradients import gap_and_gradient
+from ammlib.margin.trajectories import expand
 
 
 def pgd(model: nn.Module, x: Tensor, y: Tensor, radius: float, *, steps: int = 40) -> Tensor:

@@ -35,14 +35,17 @@ def shard(samples: T) -> T:
 
 
 class Shares:
-    """How a batch is spread over the processes, of which this one holds `own` samples."""
+    """How a batch is spread over the processes, of which this one holds `own` samples on a `device`."""
 
-    def __init__(self, own: int) -> None:
-        sizes = [int(size) for size in _all_gather(torch.tensor([own]))]
-        self.largest, self.total, self.sizes = max(sizes), sum(sizes), sizes
+    def __init__(self, own: int, device: torch.device | str = "cpu") -> None:
+        self.sizes = [own]
+        if world() > 1:  # on the device of the data: a backend such as NCCL knows no other
+            self.sizes = [int(size) for size in _all_gather(torch.tensor([own], device=device))]
+        self.largest, self.total = max(self.sizes), sum(self.sizes)
         if not self.total:
             raise ValueError("the batch is empty")
-        self.rows = range(sum(sizes[: rank()]), sum(sizes[: rank() + 1]))  # of the batch, that are here
+        start = sum(self.sizes[: rank()])
+        self.rows = slice(start, start + own)  # of the batch, that are here
         self.weight = world() * own / self.total  # of a mean over the own samples in a loss
 
     def gather(self, *columns: Tensor) -> tuple[Tensor, ...]:
@@ -55,11 +58,13 @@ class Shares:
         whole = torch.cat([part[:size] for part, size in parts])
         return tuple(values.to(column.dtype) for values, column in zip(whole.unbind(1), columns, strict=True))
 
-    def own(self, rows: Tensor) -> Tensor:
-        """Those of the given rows of the batch that are here, as rows of this process's share."""
-        if world() == 1:
-            return rows
-        return rows[(rows >= self.rows.start) & (rows < self.rows.stop)] - self.rows.start
+    def own(self, values: Tensor) -> Tensor:
+        """Those of the values (total,) of all samples that belong to the samples here."""
+        return values[self.rows]
+
+    def anywhere(self, flag: Tensor) -> bool:
+        """Is it so in any process?"""
+        return any(bool(one) for one in _all_gather(flag.view(1)))
 
 
 def _all_gather(values: Tensor) -> list[Tensor]:

@@ -8,9 +8,10 @@ different normal in every little piece: parts that become smaller, and a running
 import torch
 from torch import Tensor, nn
 
-from ammlib.margin.classifier import check_positive, class_logits, frozen
-from ammlib.margin.deepfool import AttackResult, arrived, deepfool, expand
-from ammlib.margin.gradients import gap_and_gradient, logit_gap
+from ammlib.margin.classifier import check_positive, class_logits, frozen, unwrapped
+from ammlib.margin.deepfool import deepfool
+from ammlib.margin.gradients import gap_and_gradient, gap_to
+from ammlib.margin.trajectories import AttackResult, expand
 
 PART = (1.0, 0.1)  # of the way, in the first and in the last step
 MEMORY = 0.7  # of the running mean
@@ -24,12 +25,14 @@ def tight(model: nn.Module, x: Tensor, *, steps: int = 20) -> AttackResult:
     Takes some four times as long. No norm is larger than that of a successful DeepFool.
     """
     check_positive(steps=steps)
+    model = unwrapped(model)
     start = deepfool(model, x)
     x = x.detach()
     with frozen(model, x), torch.no_grad():
         delta, found = along_boundary(model, x, start.prediction, start.delta, steps)
         delta = onto_boundary(model, x, delta, start.prediction, found)
-        success = arrived(class_logits(model, x + delta), start.prediction, torch.zeros_like(found))
+        f = class_logits(model, x + delta)
+        success = (f.argmax(1) != start.prediction) & f.isfinite().all(1)
     return AttackResult(delta, norm(delta), success, start.steps + steps, start.prediction)
 
 
@@ -60,7 +63,7 @@ def onto_boundary(model: nn.Module, x: Tensor, delta: Tensor, prediction: Tensor
     """Shorten the perturbations that were `found` until they hardly change the prediction (regula falsi, Illinois)."""
 
     def gap_at(part: Tensor) -> Tensor:
-        return logit_gap(class_logits(model, x + expand(part, x) * delta), prediction)
+        return gap_to(class_logits(model, x + expand(part, x) * delta), prediction)
 
     below, beyond = torch.zeros_like(found, dtype=x.dtype), torch.ones_like(found, dtype=x.dtype)
     gap_below, gap_beyond = gap_at(below), gap_at(beyond)

@@ -18,7 +18,8 @@ from ammlib.linear import (
     smallest_margin,
     weight_of_margin,
 )
-from ammlib.margin.amm import AMM, SHRINKAGE
+from ammlib.margin.amm import AMM
+from ammlib.margin.parts import SHRINKAGE
 from ammlib.plots.style import CLASSES, style_of
 
 

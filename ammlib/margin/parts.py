@@ -1,0 +1,67 @@
+"""The small parts of a margin regulariser: which margins count (section 3.3.1), and for how much (section 3.3.2)."""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+TOP = 0.2  # MIN: a margin counts only if it is among this share of the batch
+
+# ---- of a key (B,), infinite where there is nothing to count, those that are kept (B,) bool
+
+
+def smallest_of_each_class(key: Tensor, y: Tensor) -> Tensor:
+    """MIN: the smallest of its class, if it is among the smallest `TOP` of the batch."""
+    order = key.argsort(stable=True)[: max(1, int(TOP * len(y)))]
+    return torch.zeros_like(y, dtype=torch.bool).scatter_(0, order, first_of_class(y[order])) & key.isfinite()
+
+
+def all_of_them(key: Tensor, y: Tensor) -> Tensor:
+    """AVG."""
+    return key.isfinite()
+
+
+def first_of_class(y: Tensor) -> Tensor:
+    """Is a label (n,) the first of its kind?"""
+    return (y.unsqueeze(1) == y).tril().sum(1) == 1
+
+
+AGGREGATION = {"min": smallest_of_each_class, "avg": all_of_them}
+
+
+# ---- R of t = -cm or +dm, and the t at which it has a value
+
+
+class Shrinkage(NamedTuple):
+    """The term of a margin is λR(min(t, R⁻¹(clip/λ))): truncated, so that it never exceeds `clip`."""
+
+    value: Callable[[Tensor], Tensor]  # R
+    inverse: Callable[[float], float]  # R⁻¹; infinite if R is not to be truncated
+
+    def term(self, t: Tensor, lam: float, clip: float) -> Tensor:
+        return lam * self.value(t.clamp(max=self.inverse(clip / lam)))
+
+
+def linear(t: Tensor) -> Tensor:
+    return t
+
+
+def hyperbola(t: Tensor) -> Tensor:
+    return 1 / (1 - t)
+
+
+def inverse_hyperbola(value: float) -> float:
+    return 1 - 1 / value
+
+
+def unbounded(value: float) -> float:
+    return math.inf
+
+
+SHRINKAGE = {
+    "lin": Shrinkage(linear, unbounded),
+    "exp": Shrinkage(torch.exp, math.log),
+    "inv": Shrinkage(hyperbola, inverse_hyperbola),
+}

@@ -1,0 +1,74 @@
+"""Which trajectories MIN has to follow: those of the samples that may be among the smallest margins of the batch.
+
+The first step of the attack tells a margin nearly exactly, but wants a gradient for each (sample, rival) pair. The logit
+gap costs nothing, but tells the margin only as far as gradients have the same length: |gap| / ‖∇gap‖ is the distance. So
+a few pairs are looked at first, and show how near the smallest are and how long gradients get; then all pairs that a
+gradient as long as the longest seen would bring among the smallest; and again, if these show a longer one. Where
+gradients differ much in length this goes up to all pairs. A misclassified sample has one rival, its label, and any may
+end with the largest margin: all of these are followed.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from ammlib.margin.deepfool import nearest
+from ammlib.margin.gradients import Strategy, View, look
+from ammlib.margin.parts import TOP, first_of_class
+from ammlib.margin.processes import Shares
+from ammlib.margin.trajectories import Boundary, Course, expand
+
+LEAST = 16  # of small batches as many samples are followed at least: a step may change the order of a few
+REACH = 1.05  # pairs are looked at up to this many times the distance, for a gradient a little longer than those seen
+NEARLY = 1.1  # samples whose first step is up to this many times the distance go on: later steps change their order
+
+
+def everything(
+    model: nn.Module, clean: View, course: Course, y: Tensor, shares: Shares, how: Strategy
+) -> tuple[None, None]:
+    """All samples are followed, from where they are."""
+    return None, None
+
+
+@torch.no_grad()
+def promising(
+    model: nn.Module, clean: View, course: Course, y: Tensor, shares: Shares, how: Strategy
+) -> tuple[Tensor, Boundary]:
+    """The samples to follow (n,), and their nearest boundaries. All processes meet in each round."""
+    x, correct = clean.points.detach(), ~course.targeted
+    gap = course.gaps(clean.f.detach(), torch.arange(len(x), device=x.device))
+    rank = max(LEAST, int(TOP * shares.total))
+    near = Boundary(torch.full_like(gap[:, 0], torch.inf), course.rivals[:, 0], gap[:, 0], torch.zeros_like(x))
+    seen, wanted = torch.zeros_like(gap, dtype=torch.bool), torch.zeros_like(gap, dtype=torch.bool)
+    wanted[:, 0] = ~correct | shares.own(likely(*shares.gather(-gap[:, 0], y, correct), rank))
+    while shares.anywhere(wanted.any()):
+        near, seen = nearer(model, near, x, course, gap, wanted, how), seen | wanted
+        length = torch.where(correct, near.g.flatten(1).norm(dim=1), 0)
+        distance, length = shares.gather(torch.where(correct, near.distance, torch.inf), length)
+        limit = distance.kthvalue(rank).values if shares.total >= rank else torch.inf
+        too_far = -gap > REACH * limit * length.max()
+        wanted = ~(seen | too_far) & gap.isfinite() & correct.unsqueeze(1)
+    rows = (~correct | (near.distance <= NEARLY * limit)).nonzero().squeeze(1)
+    return rows, Boundary(*(part[rows] for part in near))
+
+
+def likely(size: Tensor, y: Tensor, correct: Tensor, rank: int) -> Tensor:
+    """Where to look first (B,) bool: at the smallest gaps, and at the smallest of each class."""
+    order = torch.where(correct, size, torch.inf).argsort(stable=True)
+    first = first_of_class(y[order])
+    first[:rank] = True
+    return torch.zeros_like(correct).scatter_(0, order, first) & correct
+
+
+def nearer(
+    model: nn.Module, near: Boundary, x: Tensor, course: Course, gap: Tensor, wanted: Tensor, how: Strategy
+) -> Boundary:
+    """The nearest boundaries (B,) after a look at the `wanted` (B, K) pairs."""
+    rows = how.compact(wanted.any(1))
+    found = (
+        nearest(model, look(model, x[rows]), course.rivals[rows], gap[rows], wanted[rows], how) if len(rows) else None
+    )
+    if found is None:
+        return near
+    closer = found.distance < near.distance[rows]
+    merged = (torch.where(expand(closer, new), new, old[rows]) for new, old in zip(found, near, strict=True))
+    return Boundary(*(old.index_copy(0, rows, part) for old, part in zip(near, merged, strict=True)))
