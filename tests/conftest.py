@@ -8,9 +8,9 @@ from PIL import Image
 from sklearn.datasets import load_digits
 from torch import nn
 
-from ammlib.bench.screening import Recording as RecordingAMM  # noqa: F401  for the tests
 from ammlib.data import folders as image_folders
 from ammlib.data import sources
+from ammlib.experiments.cost.screening import Recording as RecordingAMM  # noqa: F401  for the tests
 from ammlib.models import make_model
 
 torch.set_num_threads(1)

@@ -10,16 +10,18 @@ import sys
 import numpy as np
 import pytest
 
-import ammlib.runs as runs
-from ammlib.checkpoint import save_weights
-from ammlib.cli import main, parse_setting, parser, recipe_of, share
-from ammlib.data import load_data
+from ammlib import cli
+from ammlib.cli import main, parse_setting, parser, recipe_of
+from ammlib.data.datasets import load_data
 from ammlib.margin.margins import margins
 from ammlib.models import make_model, margin_std
-from ammlib.prepare import new_model
-from ammlib.recipes import make_recipe, reference_of, study
-from ammlib.runs import load_run, run_path, weights_path
-from ammlib.train import Training
+from ammlib.models.weights import save_weights
+from ammlib.training import runs
+from ammlib.training.prepare import new_model
+from ammlib.training.recipes import make_recipe, reference_of
+from ammlib.training.runs import load_run, run_path, weights_path
+from ammlib.training.studies import share, study
+from ammlib.training.train import Training
 
 COMMANDS = ["data", "train", "study", "compare", "margin", "bench", "reproduce"]
 
@@ -226,7 +228,7 @@ def fake(recipe, seed, force=False):
 
 @pytest.mark.parametrize("parts", [1, 2, 5])
 def test_the_parts_of_a_study_share_its_runs(parts, call, monkeypatch):
-    monkeypatch.setattr(runs, "run_or_load", fake)
+    monkeypatch.setattr(cli, "run_or_load", fake)
     shares = [call(f"study table1 table2 --scale short --part {part}/{parts}")[1] for part in range(1, parts + 1)]
     done = [{line.split(": error")[0] for line in out.splitlines() if ": error" in line} for out in shares]
     expected = {f"{recipe.key}, seed {seed}" for name in ("table1", "table2") for recipe, seed in study(name, "short")}
@@ -244,7 +246,7 @@ def test_the_parts_of_a_study_keep_a_reference_with_what_starts_from_it():
 
 
 def test_one_run_of_a_study_is_found_by_its_name(call, monkeypatch):
-    monkeypatch.setattr(runs, "run_or_load", fake)
+    monkeypatch.setattr(cli, "run_or_load", fake)
     recipe, seed = study("table1", "short")[4]
     code, out, _ = call(f"study table1 --scale short --only {runs.run_name(recipe, seed)}")
     assert code == 0 and [line for line in out.splitlines() if ": error" in line] == out.splitlines()[1:]
@@ -256,7 +258,7 @@ def test_a_study_shows_what_is_stored_and_trains_what_is_missing(call, monkeypat
     for recipe, seed in runs_of_table2[:3]:
         fake(recipe, seed)
     asked = []
-    monkeypatch.setattr(runs, "run_or_load", lambda *run, force: load_run(*run) or asked.append(run) or fake(*run))
+    monkeypatch.setattr(cli, "run_or_load", lambda *run, force: load_run(*run) or asked.append(run) or fake(*run))
     code, out, _ = call("study table2 --scale short")
     assert code == 0 and out.count("(stored)") == 3
     assert asked == [tuple(run) for run in runs_of_table2[3:]]

@@ -6,14 +6,11 @@ import torch
 from conftest import make_arrays, sums
 from PIL import Image
 
+import ammlib.data.files as files
 import ammlib.data.sources as sources
-import ammlib.files as files
-from ammlib.data import (
-    DataError,
-    data_root,
-    image_folder,
-    load_data,
-)
+from ammlib.data.datasets import data_root, load_data
+from ammlib.data.folders import image_folder
+from ammlib.data.sources import DataError
 
 # ---- data sets
 
@@ -123,7 +120,7 @@ def test_root_is_the_environments_or_the_checkouts(tmp_path, monkeypatch):
     monkeypatch.setenv("AMMLIB_DATA", str(tmp_path))
     assert data_root() == tmp_path
     monkeypatch.delenv("AMMLIB_DATA")
-    package = tmp_path / "checkout" / "ammlib"
+    package = tmp_path / "checkout" / "ammlib" / "data"
     package.mkdir(parents=True)
     monkeypatch.setattr(files, "__file__", str(package / "files.py"))
     (tmp_path / "elsewhere").mkdir()

@@ -4,7 +4,10 @@ import pytest
 import torch
 
 from ammlib import margins
-from ammlib.data import DataError, FolderBatches, ImageFiles, folders, image_folder, load_data, make_batches
+from ammlib.data import folders
+from ammlib.data.datasets import load_data
+from ammlib.data.folders import FolderBatches, ImageFiles, image_folder, make_batches
+from ammlib.data.sources import DataError
 from ammlib.models import make_model, margin_std
 
 

@@ -7,14 +7,15 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from ammlib import AMM, MODELS, load_data, make_model, recipes
-from ammlib.checkpoint import weights_digest
-from ammlib.device import placed
+from ammlib import AMM, MODELS, load_data, make_model
+from ammlib.data.vision import torchvision
 from ammlib.margin.classifier import as_classes
 from ammlib.models import DATASETS
 from ammlib.models.layers import Centre, OptionA
-from ammlib.prepare import batch_norms, set_mode, trained_parameters
-from ammlib.vision import torchvision
+from ammlib.models.weights import weights_digest
+from ammlib.training import recipes
+from ammlib.training.device import placed
+from ammlib.training.prepare import batch_norms, set_mode, trained_parameters
 
 PARAMETERS = {
     ("mnist", "mlp"): 1_276_810,

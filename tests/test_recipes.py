@@ -5,10 +5,10 @@ from dataclasses import fields
 
 import pytest
 
-from ammlib.data import CROPS
+from ammlib.data.batches import CROPS
 from ammlib.margin.amm import AMM
 from ammlib.margin.baselines import Elsayed, Refined
-from ammlib.recipes import (
+from ammlib.training.recipes import (
     DATASETS,
     METHODS,
     SCHEDULES,
@@ -18,8 +18,8 @@ from ammlib.recipes import (
     reference_of,
     resolve_scale,
     scale_cuts,
-    study,
 )
+from ammlib.training.studies import study
 
 AT_50_80 = ((50, 0.1), (80, 0.01))
 AT_100_140 = ((100, 0.1), (140, 0.01))

@@ -3,8 +3,8 @@
 import nbformat
 import pytest
 
-from ammlib import reproduce
 from ammlib.cli import main
+from ammlib.report import reproduce
 
 GOOD = """
 import os, pathlib

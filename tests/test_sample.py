@@ -3,8 +3,8 @@
 import numpy as np
 import torch
 
-from ammlib import sample
-from ammlib.sample_report import fine_tuning_table, sample_figure, sample_table
+from ammlib.experiments import imagenet_sample as sample
+from ammlib.experiments.imagenet_report import fine_tuning_table, sample_figure, sample_table
 
 
 def test_the_sample_goes_on_where_it_was_stopped(tiny_images, tiny_weights, monkeypatch):
@@ -59,5 +59,5 @@ def test_the_report_shows_ours_beside_the_paper_or_how_to_measure():
     assert sample_table(found.arch, without_margins) == sample_table(found.arch, None)
     for arguments in ((found, tuning), (without_margins, tuning), (None, None)):
         assert len(sample_figure(found.arch, *arguments).axes) == 2
-    assert sample_table("senet50", None) == "not measured; python -m ammlib.sample margins --arch senet50"
+    assert sample_table("senet50", None) == "not measured; python -m ammlib sample margins --arch senet50"
     assert "fine_tuning --arch senet50" in fine_tuning_table("senet50", None)

@@ -19,11 +19,8 @@ from conftest import make_arrays, sums
 from PIL import Image
 
 import ammlib.data.sources as sources
-from ammlib.data import (
-    DataError,
-    fetch,
-    load_data,
-)
+from ammlib.data.datasets import load_data
+from ammlib.data.sources import DataError, fetch
 
 
 def working(name, root):
@@ -148,7 +145,7 @@ def test_torchvisions_mnist_files(tmp_path, monkeypatch):
 
 def test_svhn_from_mat_files_with_the_extra_split(tmp_path, monkeypatch):
     savemat = pytest.importorskip("scipy.io").savemat
-    from ammlib.vision import torchvision
+    from ammlib.data.vision import torchvision
 
     parts = {split: make_arrays(n, shape=(32, 32, 3)) for split, n in (("train", 20), ("test", 10), ("extra", 30))}
     known = {}

@@ -11,11 +11,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ammlib.data.batches import unit, validation_split
+from ammlib.data.batches import model_input, validation_split
+from ammlib.data.files import home
 from ammlib.data.folders import LAYOUT as FOLDER_LAYOUT
 from ammlib.data.folders import ImageFiles, image_folder
 from ammlib.data.sources import KEYS, LAYOUT, Arrays, DataError, fetch, torchvision_split, verify
-from ammlib.files import home
 
 FAMILIES = {
     (1, 28, 28): "mnist",
@@ -41,12 +41,12 @@ class Dataset:
     @property
     def train(self) -> tuple[Tensor, Tensor]:
         """Training images as models take them, float32 in [0, 1], and labels."""
-        return unit(self.x_train), self.y_train
+        return model_input(self.x_train), self.y_train
 
     @property
     def test(self) -> tuple[Tensor, Tensor]:
         """Test images as models take them, float32 in [0, 1], and labels."""
-        return unit(self.x_test), self.y_test
+        return model_input(self.x_test), self.y_test
 
     @property
     def family(self) -> str:

@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 def home() -> Path:
     """The checkout this package runs from, or the folder where Python was started."""
-    checkout = Path(__file__).resolve().parents[1]
+    checkout = Path(__file__).resolve().parents[2]
     return checkout if (checkout / "pyproject.toml").exists() else Path.cwd()
 
 

@@ -26,7 +26,7 @@ import numpy as np
 from PIL import Image
 from tqdm.auto import tqdm
 
-from ammlib.files import write_atomically
+from ammlib.data.files import write_atomically
 
 T = TypeVar("T")
 Arrays = dict[str, np.ndarray]
@@ -79,7 +79,7 @@ TORCHVISION = {
 
 def torchvision_split(name: str, folder: Path, split: str, download: bool = False) -> tuple[np.ndarray, np.ndarray]:
     """Images and labels of torchvision's files, whose checksums it tests before it unpickles any."""
-    from ammlib.vision import torchvision  # here because it takes seconds, and most loads do without
+    from ammlib.data.vision import torchvision  # here because it takes seconds, and most loads do without
 
     class_name, read = TORCHVISION[name]
     choice = {"split": split} if name == "svhn" else {"train": split == "train"}

@@ -6,11 +6,15 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ammlib.bench import attacks, growth, screening, show, steps, store, tightness
-from ammlib.bench.nets import CASES
-from ammlib.device import keep_freed_memory
-from ammlib.files import home
+from ammlib.data.files import home
+from ammlib.experiments import store, tightness
+from ammlib.experiments.cost import attacks, growth, screening, steps
+from ammlib.experiments.cost.nets import CASES
 from ammlib.margin.classifier import choose
+from ammlib.report import cost
+from ammlib.report import tightness as tightness_report
+from ammlib.report.measurements import load, path_of
+from ammlib.training.device import keep_freed_memory
 
 
 class Part(NamedTuple):
@@ -23,17 +27,17 @@ class Part(NamedTuple):
 
 
 PARTS = {
-    "steps": Part(steps.measure, show.steps, tuple(CASES), steps.__doc__),
-    "growth": Part(growth.measure, show.growth, tuple(growth.NETS), growth.__doc__),
-    "deepfool": Part(attacks.measure, show.deepfool, tuple(attacks.REPEATS), attacks.__doc__),
-    "screening": Part(screening.measure, show.screening, ("mlp",), screening.__doc__),
-    "tightness": Part(tightness.measure, show.tightness, tuple(tightness.METHODS), tightness.__doc__),
+    "steps": Part(steps.measure, cost.steps, tuple(CASES), steps.__doc__),
+    "growth": Part(growth.measure, cost.growth, tuple(growth.NETS), growth.__doc__),
+    "deepfool": Part(attacks.measure, cost.deepfool, tuple(attacks.REPEATS), attacks.__doc__),
+    "screening": Part(screening.measure, cost.screening, ("mlp",), screening.__doc__),
+    "tightness": Part(tightness.measure, tightness_report.tightness, tuple(tightness.PUBLISHED), tightness.__doc__),
 }
 DEFAULT = ("steps", "growth", "deepfool")  # screening trains a net from beginning to end
 OUTPUT = home() / "out" / "bench"
 
 
-def bench(
+def run(
     parts: Iterable[str] = DEFAULT,
     archs: Collection[str] = tuple(CASES),
     folder: Path = OUTPUT,
@@ -55,5 +59,5 @@ def bench(
         for arch in (arch for arch in archs if arch in part.archs):
             measured = part.measure([arch], **({"repeats": repeats} if repeats else {}))
             store.store(name, measured, part.method, folder)
-        if store.path_of(name, folder).exists():
-            print(f"{name}: {store.path_of(name, folder)}\n{part.table(store.load(name, folder))}\n")
+        if path_of(name, folder).exists():
+            print(f"{name}: {path_of(name, folder)}\n{part.table(load(name, folder))}\n")

@@ -7,13 +7,13 @@ import matplotlib.pyplot as plt
 import torch
 from matplotlib.figure import Figure
 
+from ammlib.experiments.imagenet_sample import Sample
 from ammlib.margin.margins import Margins
-from ammlib.plots import COLOURS, margin_histogram
-from ammlib.plots.style import finish
-from ammlib.sample import Sample
-from ammlib.tables import Published, aligned, published
+from ammlib.report.figures.images import margin_histogram
+from ammlib.report.style import COLOURS, finish
+from ammlib.report.tables import Published, aligned, published
 
-NOT_MEASURED = "not measured; python -m ammlib.sample {} --arch {}"
+NOT_MEASURED = "not measured; python -m ammlib sample {} --arch {}"
 
 
 def quoted(metric: str) -> list[Published]:

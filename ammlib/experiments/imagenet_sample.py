@@ -1,14 +1,12 @@
 """What can be done without ImageNet, on a sample of its images, stored as JSON in results/imagenet/.
 
-`python -m ammlib.sample margins` measures the images of `<data>/imagenet_sample/val/<wnid>/` in a fixed random order
+`python -m ammlib sample margins` measures the images of `<data>/imagenet_sample/val/<wnid>/` in a fixed random order
 with a pretrained net and stores what it has after every few: it may be stopped at any time, and a second call goes on.
-`python -m ammlib.sample fine_tuning` takes two steps of AMM from the same weights.
+`python -m ammlib sample fine_tuning` takes two steps of AMM from the same weights.
 """
 
-import argparse
 import json
 import platform
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -19,18 +17,20 @@ import torch
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from ammlib.checkpoint import weights_digest
-from ammlib.data import DataError, data_root, image_folder, load_data
-from ammlib.device import best_device, placed
-from ammlib.files import write_atomically
+from ammlib.data.datasets import data_root, load_data
+from ammlib.data.files import write_atomically
+from ammlib.data.folders import image_folder
+from ammlib.data.sources import DataError
 from ammlib.margin.deepfool import deepfool
 from ammlib.margin.margins import in_units_of
 from ammlib.models import make_model, margin_std
-from ammlib.prepare import prepare_data
-from ammlib.pretrained import pretrained
-from ammlib.recipes import make_recipe
-from ammlib.runs import results_root
-from ammlib.train import Training
+from ammlib.models.pretrained import pretrained
+from ammlib.models.weights import weights_digest
+from ammlib.training.device import best_device, placed
+from ammlib.training.prepare import prepare_data
+from ammlib.training.recipes import make_recipe
+from ammlib.training.runs import results_root
+from ammlib.training.train import Training
 
 FOLDER = "imagenet_sample"
 FEW = 4  # images at a time: ten gradients of a ResNet-50 each
@@ -80,7 +80,7 @@ def load_sample(arch: str) -> Sample | None:
     return None if values is None else Sample(**values)
 
 
-def measure(arch: str, count: int) -> Sample:
+def measure_sample(arch: str, count: int) -> Sample:
     """Predictions of all images and margins of `count`; goes on from what is stored of the same net."""
     images = image_folder(data_root() / FOLDER, train=False)
     device, weights = best_device(), pretrained(arch, len(images.classes))
@@ -150,24 +150,3 @@ def batch_margins(model: nn.Module, parts: Sequence[tuple[Tensor, Tensor]]) -> l
 
 def versions() -> dict[str, str]:
     return {"python": platform.python_version(), "torch": torch.__version__}
-
-
-def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m ammlib.sample", description=__doc__)
-    parser.add_argument("what", choices=["margins", "fine_tuning"])
-    parser.add_argument("--arch", default="resnet50_caffe", help="a net with pretrained weights")
-    parser.add_argument("--images", type=int, default=1000, help="so many, in a fixed random order, get a margin")
-    args = parser.parse_args(argv)
-    try:
-        if args.what == "margins":
-            measure(args.arch, args.images)
-        else:
-            fine_tune(args.arch)
-    except (ValueError, OSError, DataError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -6,26 +6,24 @@ steps), in turn; CPU time (CUDA events on a GPU), of the first two the median of
 do not change the prediction count as not found. Robust accuracy: l2 PGD, 40 steps, from the label.
 """
 
-import math
 from collections.abc import Callable, Iterable
 from importlib import import_module
 from importlib.util import find_spec
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any
 
-import torch
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from ammlib.bench.attacks import HIGH, LOW, Widened, published_net
-from ammlib.bench.nets import Clock, Images
+from ammlib.experiments.cost.attacks import HIGH, LOW, Widened, published_net
+from ammlib.experiments.cost.nets import Clock, Images
 from ammlib.margin.deepfool import deepfool
 from ammlib.margin.margins import margins
 from ammlib.margin.pgd import robust
 from ammlib.margin.tight import tight
 
-# Whose weights are published.
-METHODS = {"mlp": ("reference", "amm", "elsayed", "refined"), "lenet": ("reference", "amm")}
+# Nets and methods whose weights are published.
+PUBLISHED = {"mlp": ("reference", "amm", "elsayed", "refined"), "lenet": ("reference", "amm")}
 SAMPLES, COMPARED = 1000, 300
 COMPARABLE = ("deepfool", "tight")  # in time; the others are slower by far
 RADII = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0)  # pixel units
@@ -41,7 +39,7 @@ def ddn(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
 
 def fab(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
     """The perturbed images of adv-lib's fast adaptive boundary attack."""
-    import_module("ammlib.vision")  # adv-lib imports torchvision, which may not work without
+    import_module("ammlib.data.vision")  # adv-lib imports torchvision, which may not work without
     from adv_lib.attacks import fab
 
     return LOW + (HIGH - LOW) * fab(Widened(model), (x - LOW) / (HIGH - LOW), y, norm=2, n_iter=100)
@@ -57,7 +55,7 @@ ATTACKS: dict[str, tuple[str, Callable[[nn.Module, Tensor, Tensor], Tensor]]] = 
 
 
 def measure(
-    archs: Iterable[str] = tuple(METHODS), repeats: int = 5, samples: int = SAMPLES, compared: int = COMPARED
+    archs: Iterable[str] = tuple(PUBLISHED), repeats: int = 5, samples: int = SAMPLES, compared: int = COMPARED
 ) -> dict[str, Any]:
     """By net and method: norms, seconds of the attacks, and robust accuracy."""
     nets = {}
@@ -65,7 +63,7 @@ def measure(
         images = Images("mnist")
         x, y = images.test(samples), images.data.y_test[:samples]
         nets[arch] = {"images": images.name, "methods": {}}
-        for method in METHODS[arch]:
+        for method in PUBLISHED[arch]:
             model = published_net(arch, method)
             nets[arch]["methods"][method] = {
                 **own(model, x, y.to(x.device)),
@@ -98,53 +96,3 @@ def against_others(model: nn.Module, x: Tensor, name: str, repeats: int) -> dict
         norm, fooled = (there - x).flatten(1).norm(dim=1), model(there).argmax(1) != y
         norms[attack] = [n if ok else None for n, ok in zip(norm.tolist(), fooled.tolist(), strict=True)]
     return {"norms": norms, "seconds": {attack: median(times) for attack, times in seconds.items()}}
-
-
-class Comparison(NamedTuple):
-    """One attack beside the best of all, over the images where it found a point."""
-
-    norm: float  # mean
-    ratio: float  # to the least norm that any attack found, mean
-    largest: float  # of these ratios
-    lost: int  # images without a point
-    rank: float  # Spearman's correlation with the least norms
-    slower: float  # than DeepFool
-
-
-def comparisons(compared: dict[str, Any]) -> dict[str, Comparison]:
-    """Every attack that was measured, by name."""
-    norms = all_norms(compared)
-    best, found = least(norms), {}
-    for attack, norm in norms.items():
-        ok = norm.isfinite()
-        ratio, slower = (norm / best)[ok], compared["seconds"][attack] / compared["seconds"]["deepfool"]
-        means = float(norm[ok].mean()), float(ratio.mean()), float(ratio.max())
-        found[attack] = Comparison(*means, int((~ok).sum()), rank_correlation(norm, best), slower)
-    return found
-
-
-def ratios(compared: dict[str, Any]) -> dict[str, Tensor]:
-    """Of each attack its norms divided by the smallest that any attack found for the same image."""
-    norms = all_norms(compared)
-    best = least(norms)
-    return {attack: norm / best for attack, norm in norms.items()}
-
-
-def all_norms(compared: dict[str, Any]) -> dict[str, Tensor]:
-    """By attack, infinite where no point was found."""
-    stored = compared["norms"].items()
-    return {
-        attack: torch.tensor([math.inf if n is None else n for n in found], dtype=torch.float64)
-        for attack, found in stored
-    }
-
-
-def least(norms: dict[str, Tensor]) -> Tensor:
-    """The smallest norm that any attack found for each image."""
-    return torch.stack(list(norms.values())).amin(0)
-
-
-def rank_correlation(a: Tensor, b: Tensor) -> float:
-    """Spearman's."""
-    ranks = torch.stack([values.argsort().argsort().double() for values in (a, b)])
-    return float(torch.corrcoef(ranks)[0, 1])

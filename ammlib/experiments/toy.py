@@ -9,15 +9,16 @@ from ipywidgets import Dropdown, FloatLogSlider, interactive
 from matplotlib.axes import Axes
 from torch import nn
 
-from ammlib import plots
-from ammlib.data import load_data
+from ammlib.data.datasets import load_data
 from ammlib.margin.amm import AGGREGATION, SHRINKAGE
 from ammlib.margin.margins import margins
-from ammlib.prepare import new_model
-from ammlib.recipes import label, make_recipe
-from ammlib.runs import Run, trained_model
-from ammlib.tables import aligned
-from ammlib.train import train
+from ammlib.report.figures.plane import boundary
+from ammlib.report.tables import aligned
+from ammlib.training.execute import trained_model
+from ammlib.training.prepare import new_model
+from ammlib.training.recipes import label, make_recipe
+from ammlib.training.runs import Run
+from ammlib.training.train import train
 
 LARGEST_MARGIN = 0.99  # the rectangles are 1.98 apart
 
@@ -61,7 +62,7 @@ def draw(axes: Axes, aggregation: str, shrinkage: str, c: float, epochs: int = 2
     recipe = make_recipe("toy", "linear", f"{aggregation}_{shrinkage}", c=c, epochs=epochs)
     model = train(recipe, seed=0, progress=False).model
     title = f"{aggregation}+{shrinkage}".upper() + f", c = {c:.3g}"
-    plots.boundary(axes, model, *load_data("toy").test, title)
+    boundary(axes, model, *load_data("toy").test, title)
 
 
 def explore(epochs: int = 20) -> interactive:

@@ -16,11 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ammlib.checkpoint import load_weights, save_weights
 from ammlib.data.datasets import data_root
 from ammlib.data.sources import NPM, DataError, first_that_works, package, passing_folder
 from ammlib.margin.classifier import choose
 from ammlib.models import MODELS, caffe, make_model
+from ammlib.models.weights import load_weights, save_weights
 
 Weights = dict[str, Tensor]
 HEAD = {"1.fc.weight", "1.fc.bias"}  # the last layer of all of them
@@ -81,7 +81,7 @@ def our_name(name: str, arch: str) -> str:
 
 def from_torchvision(arch: str, root: Path, weights: str) -> Weights:
     """Torchvision's file, whose name ends in the first digits of its SHA-256, checked while it comes."""
-    from ammlib.vision import torchvision  # here because it takes seconds
+    from ammlib.data.vision import torchvision  # here because it takes seconds
 
     url, checks = torchvision.models.get_weight(weights).url, {"check_hash": True, "weights_only": True}
     with passing_folder(arch, root) as folder:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import mean, stdev
 
-from ammlib.tables import TRIAL, Row, aligned, is_trial
+from ammlib.report.tables import TRIAL, Row, aligned, is_trial
 
 HEADER = ("holds", "net", "condition", "metric", "claim", "ours", "change", "paper")
 

@@ -1,18 +1,16 @@
-"""The stored measurements as text: a table for each part, and what follows from them."""
+"""What the method costs, from the stored measurements: a text for each part, and what follows from them."""
 
-from collections.abc import Iterable
-from statistics import fmean
-from textwrap import fill
+from collections.abc import Iterable, Sequence
+from statistics import mean
 from typing import Any
 
-from ammlib.bench.growth import exponent
-from ammlib.bench.nets import VARIANTS
-from ammlib.bench.screening import summary
-from ammlib.bench.steps import PARTS
-from ammlib.bench.tightness import comparisons
-from ammlib.tables import aligned
+import numpy as np
 
-Measured = dict[str, Any]
+from ammlib.report.measurements import PARTS_OF_STEP, VARIANTS, Measured, net_label
+from ammlib.report.tables import aligned
+from ammlib.training.recipes import Recipe, make_recipe
+from ammlib.training.runs import load_run
+
 PAPER = {"time": (6, 14), "memory": (2, 4)}  # section 4.5, as ratios to plain cross-entropy
 SCREENED, EXACT, AVG = VARIANTS
 TIME_AIMS = {  # ratios with six iterations, aimed at after a prototype
@@ -21,20 +19,7 @@ TIME_AIMS = {  # ratios with six iterations, aimed at after a prototype
     AVG: {"mlp": 8.0},
 }
 MEMORY_AIM, SPEED_AIM = 1.5, 5.0  # of MIN, screened; of DeepFool against foolbox
-SHOWN_RADII = (0.5, 1.0, 2.0)
 PROMISE = {"found": 0.995, "mean cosine": 0.999}
-
-
-def net_label(net: Measured) -> str:
-    """Such as "LeNet, CIFAR-10"."""
-    names = {"mlp": "MLP", "lenet": "LeNet", "liunet": "LiuNet", "resnet20": "ResNet-20", "densenet40": "DenseNet-40"}
-    return f"{names[net['arch']]}, {net['dataset'].upper().replace('CIFAR10', 'CIFAR-10')}"
-
-
-def about(measured: Measured) -> str:
-    """On what and how it was measured."""
-    versions = ", ".join(f"{name} {version}" for name, version in measured["versions"].items())
-    return f"{measured['machine']}; {versions}\n{fill(measured['method'], 110)}"
 
 
 def steps(measured: Measured) -> str:
@@ -61,12 +46,17 @@ def ratios(measured: Measured, of: str) -> str:
 
 def shares(measured: Measured) -> str:
     """Where the time of a step with six iterations goes, in %."""
-    rows = [("share of a step, %", "", *PARTS)]
+    rows = [("share of a step, %", "", *PARTS_OF_STEP)]
     for net in measured["nets"].values():
         for name, parts in net["parts_ms"].items():
             total = sum(parts.values())
-            rows.append((net_label(net), name, *(f"{100 * parts[part] / total:.0f}" for part in PARTS)))
+            rows.append((net_label(net), name, *(f"{100 * parts[part] / total:.0f}" for part in PARTS_OF_STEP)))
     return aligned(rows)
+
+
+def exponent(values: Sequence[float], times: Sequence[float]) -> float:
+    """p of the power law time ~ value^p that fits best on a log-log scale."""
+    return float(np.polyfit(np.log(values), np.log(times), 1)[0])
 
 
 def growth(measured: Measured) -> str:
@@ -82,10 +72,34 @@ def growth(measured: Measured) -> str:
     return aligned(rows)
 
 
+def screened_and_exact(dataset: str, arch: str, **changes: Any) -> dict[str, Recipe]:
+    """The short recipe with screening and without."""
+    return {
+        name: make_recipe(dataset, arch, "amm", "short", **changes, screen=screen)
+        for name, screen in (("screened", "auto"), ("exact", None))
+    }
+
+
+def screening_summary(net: dict[str, Any]) -> dict[str, float | None]:
+    """Shares of the exact selections that were found and of others added, cosines, and the two final errors in %."""
+    cosines = [cosine for cosine in net["cosine"] if cosine is not None]
+    recipes = screened_and_exact(net["dataset"], net["arch"], **net["changes"])
+    runs = {name: load_run(recipe, 0) for name, recipe in recipes.items()}
+    return {
+        "selections": sum(net["exact"]),
+        "found": sum(net["found"]) / sum(net["exact"]),
+        "added": sum(net["added"]) / sum(net["exact"]),
+        "mean cosine": mean(cosines),
+        "least cosine": min(cosines),
+        "attacked": mean(net["attacked"]) / net["batch"],
+        **{f"error, {name}": None if run is None else run.metrics["error"] for name, run in runs.items()},
+    }
+
+
 def screening(measured: Measured) -> str:
     """What screening keeps of the exact method over a whole run."""
     rows = [("", *measured["nets"])]
-    nets = [(net, summary(net)) for net in measured["nets"].values()]
+    nets = [(net, screening_summary(net)) for net in measured["nets"].values()]
 
     def add(name: str, cells: Iterable[str]) -> None:
         rows.append((name, *cells))
@@ -117,37 +131,14 @@ def deepfool(measured: Measured) -> str:
     return aligned(rows) + hint
 
 
-def tightness(measured: Measured) -> str:
-    """Norms beside the best that any attack found, the ranking, and the time beside DeepFool's."""
-    rows = [("net", "method", "attack", "mean norm", "x best", "at most", "rank correlation", "x DeepFool's time")]
-    for arch, net in measured["nets"].items():
-        for method, found in net["methods"].items():
-            for attack, c in comparisons(found["compared"]).items():
-                most = f"{c.largest:.2f}" + (f", {c.lost} not found" if c.lost else "")
-                numbers = (f"{c.norm:.3f}", f"{c.ratio:.3f}", most, f"{c.rank:.3f}", f"{c.slower:.1f}")
-                rows.append((arch, method, attack, *numbers))
+def scaling(measured: Measured) -> str:
+    """Milliseconds of a step on one process and on several."""
+    one, several = measured["processes"]
+    rows = [("net", "method", f"{one} process", f"{several} processes", "speed-up")]
+    for arch, methods in measured["nets"].items():
+        for method, (alone, shared) in methods.items():
+            rows.append((arch, method, f"{alone:.1f} ms", f"{shared:.1f} ms", f"{alone / shared:.2f}x"))
     return aligned(rows)
-
-
-def enlarged(measured: Measured) -> str:
-    """By how much training for it enlarged the margin, by DeepFool and by the tight attack; accuracy under PGD."""
-    radii = [measured["radii"].index(radius) for radius in SHOWN_RADII]
-    at = (f"PGD, r={radius:g}" for radius in SHOWN_RADII)
-    rows = [("net", "method", "DeepFool", "x reference", "tight", "x reference", "DeepFool / tight", *at)]
-    for arch, net in measured["nets"].items():
-        means = {method: mean_margins(found) for method, found in net["methods"].items()}
-        for method, found in net["methods"].items():
-            loose, near = means[method]
-            grown = (value / before for value, before in zip(means[method], means["reference"], strict=True))
-            by_deepfool, by_tight = (f"{ratio:.2f}" for ratio in grown)
-            numbers = (f"{loose:.3f}", by_deepfool, f"{near:.3f}", by_tight, f"{loose / near:.2f}")
-            rows.append((arch, method, *numbers, *(f"{found['robust'][i]:.0%}" for i in radii)))
-    return aligned(rows)
-
-
-def mean_margins(found: Measured) -> tuple[float, float]:
-    """Of a net: DeepFool's and the tight one."""
-    return fmean(found["norms"]["deepfool"]), fmean(found["norms"]["tight"])
 
 
 def aims(steps: Measured, deepfool: Measured) -> str:
@@ -172,7 +163,7 @@ def aims(steps: Measured, deepfool: Measured) -> str:
     return aligned(rows)
 
 
-def verdict(measured: Measured) -> str:
+def paper_ranges(measured: Measured) -> str:
     """Where the ratios with most iterations lie beside the paper's ranges, a line for each variant."""
     lines = []
     for of, (low, high) in PAPER.items():

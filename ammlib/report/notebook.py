@@ -1,24 +1,20 @@
 """What notebooks call: a check of their parameters before any work, the stored runs, and the trained nets at hand."""
 
 import math
-import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, MutableMapping, Sequence
+from collections.abc import Collection, Iterable, MutableMapping, Sequence
 from contextlib import suppress
-from itertools import islice
 from typing import Any
 
 from torch import nn
 
-from ammlib.checkpoint import load_weights, weights_digest
-from ammlib.data import DataError, unit
-from ammlib.device import best_device, keep_freed_memory
-from ammlib.evaluate import error_rate
-from ammlib.margin.margins import margins
-from ammlib.prepare import prepare_data
-from ammlib.recipes import Recipe
-from ammlib.runs import Run, load_run, run_or_load, trained_model, weights_path
-from ammlib.train import Training
+from ammlib.data.sources import DataError
+from ammlib.models.weights import load_weights, weights_digest
+from ammlib.training.device import best_device, keep_freed_memory
+from ammlib.training.estimate import estimate
+from ammlib.training.execute import run_or_load, trained_model
+from ammlib.training.recipes import Recipe
+from ammlib.training.runs import Run, load_run, weights_path
 
 PLAIN = (str, int, float, list, tuple, dict, type(None))  # what papermill can inject
 NAMES_OF_IPYTHON = ("In", "Out")
@@ -77,38 +73,6 @@ def stored_runs(wanted: Sequence[tuple[Recipe, int]], train: bool = False) -> li
     for key, count in Counter(recipe.key for recipe, _ in missing).items():
         print(f"not run: {key}, {count} of {total[key]}")
     return [run for pair in wanted if (run := load_run(*pair)) is not None]
-
-
-def estimate(wanted: Sequence[tuple[Recipe, int]]) -> float:
-    """Seconds that trainings and their evaluation take on this machine, from a few steps and images of each kind."""
-    seconds, costs = 0.0, {}
-    for recipe, seed in wanted:
-        training = Training(recipe, seed, prepare_data(recipe))
-        tested, batches = len(training.x_test), len(training.batches)
-        step, test, margin = costs[recipe.key] = costs.get(recipe.key) or measure(training)
-        entries = recipe.epochs // training.every
-        seconds += recipe.epochs * batches * step + entries * (tested * test + training.watched * margin)
-        seconds += (recipe.margin_size or tested) * margin
-    return seconds
-
-
-def measure(training: Training, steps: int = 5, images: int = 20) -> tuple[float, float, float]:
-    """Seconds that a step, the prediction of a test image, and its margin take."""
-    first, *batches = islice(training.batches.epoch(0), steps + 1)
-    x, y = training.x_test[:images], training.y_test[:images]
-    x_margin = unit(x[: training.watched])
-    training.take_step(*first)  # which also warms up
-    return (
-        duration(lambda: [training.take_step(*batch) for batch in batches]) / max(1, len(batches)),
-        duration(lambda: error_rate(training.model, x, y)) / len(x),
-        duration(lambda: margins(training.model, x_margin, progress=False)) / len(x_margin),
-    )
-
-
-def duration(task: Callable[[], Any]) -> float:
-    started = time.monotonic()
-    task()
-    return time.monotonic() - started
 
 
 def nets_at_hand(found: Iterable[Run], seed: int = 0) -> dict[str, nn.Module]:

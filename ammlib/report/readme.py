@@ -4,13 +4,12 @@ import re
 from collections.abc import Callable
 from itertools import product
 
-from ammlib import bench
-from ammlib.bench.show import PAPER, SCREENED, mean_margins, net_label
-from ammlib.bench.steps import PARTS
-from ammlib.bench.tightness import comparisons
-from ammlib.files import home
-from ammlib.recipes import label
-from ammlib.tables import by_recipe, compare, extent
+from ammlib.data.files import home
+from ammlib.report.cost import PAPER, SCREENED
+from ammlib.report.measurements import PARTS_OF_STEP, VARIANTS, load, net_label
+from ammlib.report.tables import by_recipe, compare, extent
+from ammlib.report.tightness import mean_margins, nearness
+from ammlib.training.recipes import label
 
 STUDIES = ("table1", "table2", "table3", "table4", "all_images", "control", "table6", "all_images_svhn")
 METHOD = "CPU time, interleaved; growth of the resident size in fresh processes."
@@ -41,10 +40,10 @@ def results_table() -> str:
 
 def bench_table() -> str:
     """What a step and DeepFool cost, from results/bench."""
-    steps, deepfool = bench.load("steps"), bench.load("deepfool")
+    steps, deepfool = load("steps"), load("deepfool")
     nets = steps["nets"]
     lines = [
-        slower(steps, bench.load("growth")),
+        slower(steps, load("growth")),
         "",
         f"| | {' | '.join(map(net_label, nets.values()))} |",
         "| --- " * (len(nets) + 1) + "|",
@@ -53,11 +52,11 @@ def bench_table() -> str:
     def add(name: str, cell: Callable[[dict], str]) -> None:
         lines.append(f"| {name} | {' | '.join(map(cell, nets.values()))} |")
 
-    for of, variant in product(("time", "memory"), bench.VARIANTS):
+    for of, variant in product(("time", "memory"), VARIANTS):
         add(f"{of} of a step, {variant}", lambda net, of=of, v=variant: f"{net[of][v][-1]:.1f}x plain")
     add("a plain step", lambda net: f"{net['plain_ms']:.0f} ms, {net['plain_mb']:.0f} MB")
     add("batch, misclassified", lambda net: f"{net['batch']}, {100 * net['misclassified']:.0f} %")
-    for part in PARTS:
+    for part in PARTS_OF_STEP:
         share = "of a screened step: " + part
         add(share, lambda net, part=part: f"{100 * part_of(net, part):.0f} %")
     for package, name in (("foolbox", "foolbox"), ("adv_lib", "adv-lib")):
@@ -101,14 +100,14 @@ def faster(net: dict | None, package: str) -> str:
 
 def tightness_table() -> str:
     """How far each attack's norms are from the best of all, and the margins, from results/bench."""
-    measured = bench.load("tightness")
+    measured = load("tightness")
     attacks = {"deepfool": "DeepFool", "tight": "tight", "DDN (foolbox)": "DDN", "FAB (adv-lib)": "FAB"}
     heads = [f"{name}, x best (time)" for name in attacks.values()]
     lines = ["| net | method | " + " | ".join([*heads, "margin, DeepFool", "margin, tight"]) + " |"]
     lines.append("| --- " * (len(heads) + 4) + "|")
     for arch, net in measured["nets"].items():
         for method, found in net["methods"].items():
-            compared = comparisons(found["compared"])
+            compared = nearness(found["compared"])
             cells = [f"{compared[a].ratio:.3f} ({compared[a].slower:.0f}x)" if a in compared else "" for a in attacks]
             lines.append(
                 " | ".join([f"| {arch}", label(method), *cells, *map("{:.2f}".format, mean_margins(found))]) + " |"
@@ -135,7 +134,3 @@ def write() -> bool:
     text = path.read_text("utf-8")
     path.write_text(render(text), "utf-8")
     return render(text) != text
-
-
-if __name__ == "__main__":
-    write()

@@ -6,10 +6,10 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from ammlib import readme
-from ammlib.files import home
+from ammlib.data.files import home
 from ammlib.margin.classifier import choose
-from ammlib.plots import figures_root
+from ammlib.report import readme
+from ammlib.report.style import figures_root
 
 
 @dataclass(frozen=True)
@@ -26,10 +26,19 @@ def notebooks() -> dict[str, Path]:
     return {path.stem: path for path in sorted((home() / "notebooks").glob("*.ipynb"))}
 
 
+def beginning_with(names: list[str], known: dict[str, Path]) -> dict[str, Path]:
+    """The notebooks whose names begin so: 00 is 00_quickstart, 03 all four of it."""
+    chosen: dict[str, Path] = {}
+    for name in names:
+        found = {stem: path for stem, path in known.items() if stem.startswith(name)}
+        chosen |= found or {name: choose("notebook", name, known)}
+    return chosen
+
+
 def reproduce(names: list[str], output: Path) -> list[Outcome]:
     """Execute notebooks one after the other, a failing one included, and gather what they made."""
     known = notebooks()
-    chosen = {name: choose("notebook", name, known) for name in names} if names else known
+    chosen = beginning_with(names, known) if names else known
     if not chosen:
         raise FileNotFoundError(f"no notebooks in {home() / 'notebooks'}; start this in a checkout of the repository")
     output.mkdir(parents=True, exist_ok=True)

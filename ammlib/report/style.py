@@ -9,12 +9,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator
 
-from ammlib.files import home
-from ammlib.recipes import label
-from ammlib.runs import Run
-from ammlib.tables import Row
+from ammlib.data.files import home
+from ammlib.report.tables import Row
+from ammlib.training.recipes import label
+from ammlib.training.runs import Run
 
-plt.style.use(Path(__file__).parents[1] / "amm.mplstyle")
+plt.style.use(Path(__file__).parent / "amm.mplstyle")
 
 COLOURS = {  # Okabe and Ito
     "reference": "#000000",
@@ -67,7 +67,7 @@ def logarithmic(axes: Axes) -> None:
     axes.yaxis.set_minor_locator(NullLocator())
 
 
-def published(rows: Iterable[Row], metric: str = "error") -> list[Row]:
+def with_paper(rows: Iterable[Row], metric: str = "error") -> list[Row]:
     """The rows of a metric that have a number of the paper."""
     return [row for row in rows if row.metric == metric and row.paper is not None]
 

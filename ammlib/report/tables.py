@@ -7,9 +7,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import mean, stdev
 
-from ammlib.files import home
-from ammlib.recipes import ALIASES, Recipe, label, make_recipe, reference_of, study
-from ammlib.runs import Run, load_run
+from ammlib.data.files import home
+from ammlib.training.recipes import ALIASES, Recipe, label, make_recipe, reference_of
+from ammlib.training.runs import Run, load_run
+from ammlib.training.studies import study
 
 METRICS = {"error": 2, "margin": 2}  # decimals, as the paper prints them
 COURSE = {  # columns of `course`, from the history of a run

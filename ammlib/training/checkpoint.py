@@ -1,14 +1,11 @@
-"""The state of a training, to resume from, and the weights that it ends with."""
+"""The state of a training, to resume from."""
 
-import hashlib
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save
-from torch import Tensor
 
-from ammlib.files import write_atomically
+from ammlib.data.files import write_atomically
 
 
 class CheckpointError(RuntimeError):
@@ -33,23 +30,3 @@ def load_checkpoint(path: Path, identity: dict) -> dict[str, Any] | None:
         different = sorted(key for key in {*found, *identity} if found.get(key) != identity.get(key))
         raise CheckpointError(f"{path} belongs to another run: different {', '.join(different)}; move it away")
     return state
-
-
-def save_weights(path: Path, weights: dict[str, Tensor]) -> None:
-    """Store the weights of a trained model as safetensors."""
-    data = save({name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()})
-    write_atomically(path, lambda file: file.write(data))
-
-
-def load_weights(path: Path) -> dict[str, Tensor]:
-    """The weights of a trained model, on the CPU."""
-    return load_file(path)
-
-
-def weights_digest(weights: dict[str, Tensor]) -> str:
-    """SHA-256 of all weights: equal for bit-identical models."""
-    digest = hashlib.sha256()
-    for name in sorted(weights):
-        digest.update(name.encode())
-        digest.update(weights[name].detach().cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from ammlib.data import ImageFiles, eval_batches, unit
+from ammlib.data.batches import eval_batches, model_input
+from ammlib.data.folders import ImageFiles
 from ammlib.margin.classifier import class_logits, frozen
 from ammlib.margin.margins import Margins, margins, usual_batch
 from ammlib.margin.processes import Shares, is_main, shard
@@ -21,7 +22,8 @@ def shared_margins(
 ) -> Margins:
     """Margins of images, perhaps with labels, that all processes have; each computes its share."""
     size, columns = usual_batch(x), [shard(column) for column in (x, y) if column is not None]
-    batches = ((unit(images), *labels) for images, *labels in zip(*(c.split(size) for c in columns), strict=True))
+    parts = zip(*(column.split(size) for column in columns), strict=True)
+    batches = ((model_input(images), *labels) for images, *labels in parts)
     total = math.ceil(len(columns[0]) / size)
     shown = tqdm(batches, "margins", total, unit="batch", disable=not (progress and is_main()), leave=False)
     own = margins(model, shown, progress=False, **options)

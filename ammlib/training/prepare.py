@@ -5,13 +5,14 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from ammlib.data import Dataset, load_data, noisy_labels, subset, validation_split
-from ammlib.device import best_device
+from ammlib.data.batches import noisy_labels, subset, validation_split
+from ammlib.data.datasets import Dataset, load_data
 from ammlib.margin.amm import AMM
 from ammlib.margin.baselines import Elsayed, Refined
 from ammlib.margin.classifier import choose, random_state_kept
 from ammlib.models import make_model, margin_std
-from ammlib.recipes import Recipe, stands_for
+from ammlib.training.device import best_device
+from ammlib.training.recipes import Recipe, stands_for
 
 REGULARISERS: dict[str, Callable[..., AMM]] = {"amm": AMM, "elsayed": Elsayed, "refined": Refined}
 

@@ -5,16 +5,15 @@ import json
 import math
 import tomllib
 from dataclasses import asdict, dataclass, field, fields, replace
-from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from ammlib.device import best_device
 from ammlib.margin.classifier import choose
+from ammlib.training.device import best_device
 
 TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 DATASETS, FAMILIES, ALIASES = TABLES["dataset"], TABLES["family"], TABLES["alias"]
-METHODS, STUDIES = TABLES["method"], TABLES["study"]
+METHODS = TABLES["method"]
 COLUMNS = ("batch", "epochs", "lr", "decay", "start")
 SCHEDULES: dict[str, dict[str, dict]] = {dataset: {} for dataset in DATASETS}  # data set -> arch -> row
 for _table in TABLES["schedule"]:
@@ -126,11 +125,6 @@ class Recipe:
 SETTINGS = [f.name for f in fields(Recipe) if f.name not in IDENTITY]
 
 
-class Run(NamedTuple):
-    recipe: Recipe
-    seed: int
-
-
 def _typed(name: str, value: Any, kind: Any) -> Any:
     """The value as `kind`; integers pass for floats and lists for tuples, anything else is an error."""
     if kind is tuple:
@@ -177,7 +171,8 @@ def resolve_scale(scale: str, cuda_available: bool) -> str:
     return choose("scale", scale, {"full": "full", "short": "short", "auto": "full" if cuda_available else "short"})
 
 
-def _scale(like: str, scale: str) -> str:
+def scale_of(like: str, scale: str) -> str:
+    """The scale that is meant on this machine; some data sets know better what "auto" stands for."""
     return resolve_scale(DATASETS[like].get("auto", scale) if scale == "auto" else scale, best_device().type == "cuda")
 
 
@@ -220,7 +215,7 @@ def make_recipe(
     """The recipe of a method on a data set; `family` (mnist, cifar, digits, imagenet) is for a user's own data."""
     like, method = stands_for(dataset, family), ALIASES.get(method, method)
     row, plan = choose(f"arch for {dataset}", arch, SCHEDULES[like]), _plan(like, method, dataset != like)
-    scale, family = _scale(like, scale), DATASETS[like]["family"]
+    scale, family = scale_of(like, scale), DATASETS[like]["family"]
     settings = {"dataset": dataset, "family": family, "arch": arch, "method": method, "scale": scale}
     settings |= TABLES["protocol"] | DATASETS[like].get("set", {}) | row["set"]
     settings |= _short(like, arch, row["set"]) if scale == "short" else {}
@@ -242,20 +237,3 @@ def reference_of(recipe: Recipe) -> Recipe:
     """The reference that a recipe starts from or is compared with: same data, architecture and scale."""
     data = {name: getattr(recipe, name) for name in DATA}
     return make_recipe(recipe.dataset, recipe.arch, "reference", recipe.scale, recipe.family, **data)
-
-
-def study(name: str, scale: str = "auto") -> list[Run]:
-    """The runs behind a figure or table of the paper; a reference comes before what starts from it."""
-    table = choose("study", ALIASES.get(name, name), STUDIES)
-    dataset, scale = table["dataset"], _scale(table["dataset"], scale)
-    seeds, vary = table[scale].get("seeds_of", {}), table[scale].get("vary", {})
-    runs = []
-    for arch, method, *values in product(table["archs"], table["methods"], *vary.values()):
-        overrides = dict(zip(vary, values, strict=True))
-        if method == "reference":  # a search has one, whatever it varies of the regulariser
-            overrides = {name: value for name, value in overrides.items() if name in SETTINGS}
-        recipe = make_recipe(dataset, arch, method, scale, **overrides)
-        chain = [reference_of(recipe), recipe] if recipe.start == "reference" else [recipe]
-        count = seeds.get(arch, seeds.get(method, table[scale]["seeds"]))
-        runs += [Run(*run) for run in product(chain, range(count))]
-    return list(dict.fromkeys(runs))

@@ -11,15 +11,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from ammlib.checkpoint import load_checkpoint, save_checkpoint
-from ammlib.data import Dataset, make_batches, unit
-from ammlib.device import best_device, placed
-from ammlib.distributed import anywhere, from_main, total, wrapped
-from ammlib.evaluate import error_rate, shared_margins
-from ammlib.interrupt import stop_between_steps
+from ammlib.data.batches import model_input
+from ammlib.data.datasets import Dataset
+from ammlib.data.folders import make_batches
 from ammlib.margin.classifier import as_classes
 from ammlib.margin.processes import Shares, is_main, world
-from ammlib.prepare import (
+from ammlib.training.checkpoint import load_checkpoint, save_checkpoint
+from ammlib.training.device import best_device, placed
+from ammlib.training.distributed import anywhere, from_main, total, wrapped
+from ammlib.training.evaluate import error_rate, shared_margins
+from ammlib.training.interrupt import stop_between_steps
+from ammlib.training.prepare import (
     learning_rate,
     make_regulariser,
     margin_units,
@@ -28,7 +30,7 @@ from ammlib.prepare import (
     set_mode,
     trained_parameters,
 )
-from ammlib.recipes import Recipe
+from ammlib.training.recipes import Recipe
 
 LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {  # of logits and labels, which may be none; all have a graph
     "cross_entropy": lambda f, y: F.cross_entropy(f, y, reduction="mean" if len(y) else "sum"),
@@ -191,7 +193,7 @@ class Training:
         if self.epoch % self.every and self.epoch < self.recipe.epochs:
             return
         self.model.eval()
-        images = unit(self.x_test[: self.watched])
+        images = model_input(self.x_test[: self.watched])
         with torch.no_grad():
             self.require_finite(self.model(images), self.epoch, len(self.batches))
         std = margin_units(self.recipe)

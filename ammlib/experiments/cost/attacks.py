@@ -17,13 +17,13 @@ from typing import Any
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from ammlib.bench.nets import CASES, Clock, Images
-from ammlib.checkpoint import load_weights
-from ammlib.device import best_device, placed
+from ammlib.experiments.cost.nets import CASES, Clock, Images
 from ammlib.margin.deepfool import deepfool
 from ammlib.models import make_model
-from ammlib.recipes import make_recipe
-from ammlib.runs import weights_path
+from ammlib.models.weights import load_weights
+from ammlib.training.device import best_device, placed
+from ammlib.training.recipes import make_recipe
+from ammlib.training.runs import weights_path
 
 REPEATS = {"mlp": 15, "lenet": 5}  # by net; on larger ones the others would take minutes
 STEPS = 50
@@ -55,7 +55,7 @@ def foolbox(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
 
 
 def adv_lib(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-    import_module("ammlib.vision")  # adv-lib imports torchvision, which may not work without
+    import_module("ammlib.data.vision")  # adv-lib imports torchvision, which may not work without
     from adv_lib.attacks import df
 
     return LOW + (HIGH - LOW) * df(Widened(model), (x - LOW) / (HIGH - LOW), y, steps=STEPS)

@@ -12,12 +12,12 @@ from functools import partial
 from statistics import median
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from ammlib.bench.nets import CASES, VARIANTS, Case, Clock, Net, partly_trained
+from ammlib.experiments.cost.nets import CASES, Case, Clock, Net, partly_trained
+from ammlib.report.measurements import VARIANTS
 
 VALUES = {
     "batch": (25, 50, 100, 200, 400, 800),
@@ -80,8 +80,3 @@ def measure_net(case: Case, quantities: Iterable[str], repeats: int, values: Val
         rows = [measures[name](value) for value in tqdm(values[name], f"{case.arch}, {name}", leave=False)]
         found[name] = {variant: [row[variant] for row in rows] for variant in rows[0]}
     return found
-
-
-def exponent(values: Sequence[float], times: Sequence[float]) -> float:
-    """p of the power law time ~ value^p that fits best on a log-log scale."""
-    return float(np.polyfit(np.log(values), np.log(times), 1)[0])

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from ammlib.bench.nets import Case, Net
-from ammlib.device import return_freed_memory
+from ammlib.experiments.cost.nets import Case, Net
+from ammlib.training.device import return_freed_memory
 
 Variant = tuple[str, int] | None  # name and iterations of the attack; None: plain cross-entropy
 

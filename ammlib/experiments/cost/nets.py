@@ -10,20 +10,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from ammlib.checkpoint import load_weights
-from ammlib.data import data_root, load_data, unit
-from ammlib.device import best_device, placed
+from ammlib.data.batches import model_input
+from ammlib.data.datasets import data_root, load_data
 from ammlib.margin.amm import AMM
 from ammlib.models import make_model
-from ammlib.prepare import make_regulariser, prepare_data, set_mode, trained_parameters
-from ammlib.recipes import make_recipe
-from ammlib.runs import weights_path
-
-VARIANTS = {  # what each changes of the recipe's MIN + EXP; AVG counts all samples, so it cannot be screened
-    "MIN + EXP, screened": {},
-    "MIN + EXP, exact": {"screen": None},
-    "AVG + EXP": {"aggregation": "avg"},
-}
+from ammlib.models.weights import load_weights
+from ammlib.report.measurements import VARIANTS
+from ammlib.training.device import best_device, placed
+from ammlib.training.prepare import make_regulariser, prepare_data, set_mode, trained_parameters
+from ammlib.training.recipes import make_recipe
+from ammlib.training.runs import weights_path
 
 
 @dataclass(frozen=True)
@@ -131,7 +127,7 @@ class Images:
         return self.prepared(self.data.x_test[:count])
 
     def prepared(self, x: Tensor) -> Tensor:
-        x = unit(x).to(self.device)
+        x = model_input(x).to(self.device)
         return x if self.size is None else F.interpolate(x, size=self.size, mode="bilinear")
 
 

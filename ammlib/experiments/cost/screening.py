@@ -6,7 +6,6 @@ terms. The final errors are those of the stored runs with and without screening.
 """
 
 from collections.abc import Iterable
-from statistics import mean
 from typing import Any
 
 import torch
@@ -14,10 +13,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ammlib.margin.amm import AMM
-from ammlib.prepare import prepare_data
-from ammlib.recipes import Recipe, make_recipe
-from ammlib.runs import finish, load_run
-from ammlib.train import Training
+from ammlib.report.cost import screened_and_exact
+from ammlib.training.execute import finish
+from ammlib.training.prepare import prepare_data
+from ammlib.training.runs import load_run
+from ammlib.training.train import Training
 
 
 class Recording(AMM):
@@ -62,14 +62,6 @@ class Compared(Recording):
         return term
 
 
-def both(dataset: str, arch: str, **changes: Any) -> dict[str, Recipe]:
-    """The short recipe with screening and without."""
-    return {
-        name: make_recipe(dataset, arch, "amm", "short", **changes, screen=screen)
-        for name, screen in (("screened", "auto"), ("exact", None))
-    }
-
-
 def measure(
     archs: Iterable[str] = ("mlp",), repeats: int = 50, dataset: str = "mnist", **changes: Any
 ) -> dict[str, Any]:
@@ -79,7 +71,7 @@ def measure(
 
 def measure_net(dataset: str, arch: str, every: int, **changes: Any) -> dict[str, Any]:
     """All comparisons along one run, as columns."""
-    recipe = both(dataset, arch, **changes)["exact"]
+    recipe = screened_and_exact(dataset, arch, **changes)["exact"]
     data = prepare_data(recipe)
     training = Training(recipe, 0, data)  # without a checkpoint, which would not hold the comparisons
     training.regulariser = compared = Compared(every, **recipe.arguments)
@@ -88,18 +80,3 @@ def measure_net(dataset: str, arch: str, every: int, **changes: Any) -> dict[str
         finish(training, data)
     columns = {name: [note[name] for note in compared.notes] for name in compared.notes[0]}
     return {"dataset": dataset, "arch": arch, "changes": changes, "batch": recipe.batch, **columns}
-
-
-def summary(net: dict[str, Any]) -> dict[str, float | None]:
-    """Shares of the exact selections that were found and of others added, cosines, and the two final errors in %."""
-    cosines = [cosine for cosine in net["cosine"] if cosine is not None]
-    runs = {n: load_run(recipe, 0) for n, recipe in both(net["dataset"], net["arch"], **net["changes"]).items()}
-    return {
-        "selections": sum(net["exact"]),
-        "found": sum(net["found"]) / sum(net["exact"]),
-        "added": sum(net["added"]) / sum(net["exact"]),
-        "mean cosine": mean(cosines),
-        "least cosine": min(cosines),
-        "attacked": mean(net["attacked"]) / net["batch"],
-        **{f"error, {name}": None if run is None else run.metrics["error"] for name, run in runs.items()},
-    }

@@ -17,13 +17,13 @@ from unittest.mock import patch
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from ammlib.bench.memory import peaks
-from ammlib.bench.nets import CASES, VARIANTS, Case, Clock, Net, partly_trained
+from ammlib.experiments.cost.memory import peaks
+from ammlib.experiments.cost.nets import CASES, Case, Clock, Net, partly_trained
 from ammlib.margin.amm import AMM
 from ammlib.margin.deepfool import Walk, walk
+from ammlib.report.measurements import PARTS_OF_STEP, VARIANTS
 
 STEPS = (1, 2, 3, 4, 5, 6)  # u, the iterations of the attack
-PARTS = ("cross-entropy", "screening", "trajectories", "double backward")
 
 
 class Timed(AMM):
@@ -98,7 +98,7 @@ def measure_net(case: Case, repeats: int | None = None, steps: tuple[int, ...] =
 
 
 def parts(plain: float, total: list[float], spent: list[tuple[float, float]]) -> dict[str, float]:
-    """Milliseconds by `PARTS` of a step that took `total`."""
+    """Milliseconds by `PARTS_OF_STEP` of a step that took `total`."""
     screening, trajectories = map(median, zip(*spent, strict=True))
     rest = median(total) - plain - screening - trajectories
-    return dict(zip(PARTS, (plain, screening, trajectories, rest), strict=True))
+    return dict(zip(PARTS_OF_STEP, (plain, screening, trajectories, rest), strict=True))

@@ -1,6 +1,4 @@
-"""Figures of what the method costs, from the stored measurements (ammlib.bench)."""
-
-from typing import Any
+"""Figures of what the method costs, from the stored measurements."""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -8,15 +6,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, NullLocator
 
-from ammlib.bench.growth import exponent
-from ammlib.bench.nets import VARIANTS
-from ammlib.bench.screening import both
-from ammlib.bench.show import PAPER, PROMISE, net_label
-from ammlib.bench.steps import PARTS
-from ammlib.plots.style import COLOURS, logarithmic
-from ammlib.runs import load_run
+from ammlib.report.cost import PAPER, PROMISE, exponent, screened_and_exact
+from ammlib.report.measurements import PARTS_OF_STEP, VARIANTS, Measured, net_label
+from ammlib.report.style import COLOURS, logarithmic
+from ammlib.training.runs import load_run
 
-Measured = dict[str, Any]
 BLUE = COLOURS["amm"]
 LOOKS = dict(  # MIN+EXP and AVG+EXP share a colour in all figures; AVG is dashed
     zip(
@@ -30,7 +24,7 @@ LOOKS = dict(  # MIN+EXP and AVG+EXP share a colour in all figures; AVG is dashe
         strict=True,
     )
 )
-SHADES = dict(zip(PARTS, (COLOURS["reference"], "#C6DDEC", "#7FB3D5", BLUE), strict=True))
+SHADES = dict(zip(PARTS_OF_STEP, (COLOURS["reference"], "#C6DDEC", "#7FB3D5", BLUE), strict=True))
 QUANTITIES = {
     "batch": "batch (images)",
     "classes": "classes",
@@ -162,7 +156,7 @@ def screening_course(net: Measured) -> Figure:
     for axes in (left, middle):
         axes.set_xlabel("training step")
         axes.xaxis.set_major_formatter(lambda at, _: f"{at / 1000:g}k")
-    for name, recipe in both(net["dataset"], net["arch"], **net["changes"]).items():
+    for name, recipe in screened_and_exact(net["dataset"], net["arch"], **net["changes"]).items():
         if run := load_run(recipe, 0):
             errors = [entry["test_error"] for entry in run.history]
             right.plot([entry["epoch"] for entry in run.history], errors, label=name, **LOOKS[f"MIN + EXP, {name}"])

@@ -12,13 +12,13 @@ from torch import Tensor, nn
 from ammlib.margin.classifier import class_logits, frozen
 from ammlib.margin.deepfool import deepfool
 from ammlib.margin.margins import Margins
-from ammlib.plots.style import AXES, COLOURS, finish, published, style_of
-from ammlib.recipes import label
-from ammlib.runs import Run
-from ammlib.tables import Row
+from ammlib.report.style import AXES, COLOURS, finish, style_of, with_paper
+from ammlib.report.tables import Row
+from ammlib.training.recipes import label
+from ammlib.training.runs import Run
 
 
-def margin_histogram(axes: Axes, found: Mapping[str, Margins], unit: str = "pixel units") -> None:
+def margin_histogram(axes: Axes, found: Mapping[str, Margins], units: str = "pixel units") -> None:
     """Distributions of test margins, one outline a method, with their means; the last bin holds all beyond."""
     largest = max(float(m.norm.quantile(0.995)) for m in found.values())
     most = max(len(m.norm) for m in found.values())
@@ -30,7 +30,7 @@ def margin_histogram(axes: Axes, found: Mapping[str, Margins], unit: str = "pixe
         axes.hist(values, bins, histtype="step", linewidth=1.5, **{**style, "label": None})
         axes.axvline(mean, linewidth=1, color=style["color"], linestyle=":")
         axes.plot([], [], **{**style, "label": f"{style['label']}, mean {mean:.2f}"})
-    axes.set(xlabel=f"margin $\\|\\Delta_x\\|_2$ ({unit})", ylabel="test images")
+    axes.set(xlabel=f"margin $\\|\\Delta_x\\|_2$ ({units})", ylabel="test images")
     axes.margins(x=0)
     axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2)  # above, where no outline can be
 
@@ -54,7 +54,7 @@ def margin_panels(runs: Sequence[Run], live: Mapping[str, Margins], paper: Itera
         bottom.plot(m["margin_median"], at, "|", color=colour, markersize=8)
         bottom.plot(m["margin"], at, "o", color=colour)
     paper = list(paper)
-    for row in published(paper, "margin"):
+    for row in with_paper(paper, "margin"):
         at = [i for i, run in enumerate(runs) if run.recipe == row.recipe]
         bottom.plot([row.paper.value] * len(at), at, "D", color=COLOURS[row.recipe.method], markerfacecolor="white")
     bottom.set(xlabel=f"{AXES['margin']}, test images", yticks=range(len(runs)))

@@ -1,4 +1,4 @@
-"""Figures of how near attacks come to the true margin, from the stored measurements (ammlib.bench.tightness)."""
+"""Figures of how near attacks come to the true margin, from the stored measurements."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,11 +10,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from ammlib.bench.tightness import ratios
-from ammlib.plots.style import AXES, COLOURS, style_of
-from ammlib.recipes import label
+from ammlib.report.measurements import Measured
+from ammlib.report.style import AXES, COLOURS, style_of
+from ammlib.report.tightness import ratios
+from ammlib.training.recipes import label
 
-Measured = dict[str, Any]
 LOOKS = {  # of attacks
     "deepfool": dict(color="#D55E00", linestyle="--", label="DeepFool"),
     "tight": dict(color="#0072B2", label="tight"),

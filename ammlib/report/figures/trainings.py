@@ -9,10 +9,10 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
-from ammlib.plots.style import AXES, COLOURS, DASHED, MARKERS, finish, logarithmic, published, style_of
-from ammlib.recipes import Recipe
-from ammlib.runs import Run
-from ammlib.tables import Row
+from ammlib.report.style import AXES, COLOURS, DASHED, MARKERS, finish, logarithmic, style_of, with_paper
+from ammlib.report.tables import Row
+from ammlib.training.recipes import Recipe
+from ammlib.training.runs import Run
 
 
 def convergence(axes: Axes, runs: Sequence[Run], metric: str = "test_error", paper: Sequence[Row] = ()) -> None:
@@ -24,7 +24,7 @@ def convergence(axes: Axes, runs: Sequence[Run], metric: str = "test_error", pap
             epochs = [entry["epoch"] for entry in histories[0]]  # not every one of a long training
             axes.plot(epochs, np.mean(values, 0), **style_of(method))
             axes.fill_between(epochs, np.min(values, 0), np.max(values, 0), color=COLOURS[method], alpha=0.15, lw=0)
-    for row in published(paper):
+    for row in with_paper(paper):
         colour = COLOURS[row.recipe.method]
         style = {"color": colour, "markerfacecolor": "white" if row.recipe.method in DASHED else colour}
         axes.plot(
@@ -37,7 +37,7 @@ def convergence(axes: Axes, runs: Sequence[Run], metric: str = "test_error", pap
         )
     if not runs:
         axes.set_xlim(0, 1)
-    if published(paper):
+    if with_paper(paper):
         axes.text(1.04, 1.01, "paper", transform=axes.transAxes, ha="center", va="bottom")
     axes.set(xlabel="epoch", ylabel=AXES.get(metric, metric))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
@@ -77,10 +77,10 @@ def sweep(axes: Axes, runs: Sequence[Run], vary: str, all_of: int, paper: Iterab
         mean, std = (np.array([f(values[at]) for at in places]) for f in (np.mean, spread))
         axes.plot(places, mean, marker="o", **style_of(method))
         axes.fill_between(places, mean - std, mean + std, color=COLOURS[method], alpha=0.15, linewidth=0)
-    for row in published(paper):
+    for row in with_paper(paper):
         style = {"color": COLOURS[row.recipe.method], "markerfacecolor": "white", "markersize": 6, "zorder": 3}
         axes.plot(place(row.recipe), row.paper.value, MARKERS[row.paper.bound], **style)
-    known = {"limits" if row.paper.bound else "numbers": MARKERS[row.paper.bound] for row in published(paper)}
+    known = {"limits" if row.paper.bound else "numbers": MARKERS[row.paper.bound] for row in with_paper(paper)}
     for kind, marker in sorted(known.items(), reverse=True):
         axes.plot([], [], marker, color="0.4", markerfacecolor="white", label=f"the paper's {kind}")
     axes.set(ylabel=AXES["test_error"])

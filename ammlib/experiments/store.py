@@ -1,4 +1,4 @@
-"""Measurements as files: one JSON for each part in results/bench, with the machine, the versions and the method."""
+"""Measurements into files: one JSON for each part, with the machine, the versions and the method."""
 
 import json
 import os
@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from ammlib.bench.nets import CASES
-from ammlib.files import home, write_atomically
-from ammlib.runs import results_root
+from ammlib.data.files import write_atomically
+from ammlib.experiments.cost.nets import CASES
+from ammlib.report.measurements import path_of
 
 PACKAGES = ("torch", "foolbox", "adv-lib")
 DIGITS = 5  # significant, of what is stored
@@ -52,10 +52,6 @@ def one_a_line(values: dict[str, str]) -> str:
     return "{\n" + ",\n".join(f"{json.dumps(name)}: {value}" for name, value in values.items()) + "\n}"
 
 
-def path_of(part: str, folder: Path | None = None) -> Path:
-    return (folder or results_root() / "bench") / f"{part}.json"
-
-
 def store(part: str, values: dict[str, Any], method: str, folder: Path | None = None) -> Path:
     """Write what was measured, whole or not at all; `method` says how.
 
@@ -71,13 +67,3 @@ def store(part: str, values: dict[str, Any], method: str, folder: Path | None = 
     text = one_a_line({**{name: json.dumps(value) for name, value in fixed.items()}, "nets": one_a_line(nets)})
     write_atomically(path, lambda file: file.write(f"{text}\n".encode()))
     return path
-
-
-def load(part: str, folder: Path | None = None) -> dict[str, Any]:
-    """What was measured of a part: that in the folder if there is, otherwise what is stored with the package."""
-    for path in (path_of(part, folder), path_of(part), path_of(part, home() / "results" / "bench")):
-        if path.exists():
-            return json.loads(path.read_text("utf-8"))
-    raise FileNotFoundError(
-        f"{path} is missing; `python -m ammlib bench --parts {part} --output {path.parent}` makes it"
-    )
