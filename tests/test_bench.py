@@ -15,7 +15,7 @@ from torch import nn
 
 from ammlib.cli import main
 from ammlib.data.datasets import Dataset
-from ammlib.experiments import bench, store
+from ammlib.experiments import bench, scaling, store
 from ammlib.experiments.cost import attacks, growth, memory, nets, screening, steps
 from ammlib.models.weights import weights_digest
 from ammlib.report import cost, figures, measurements
@@ -206,6 +206,16 @@ def test_an_unknown_part_or_net_is_named_before_any_work(tmp_path):
 def test_the_verdict_places_the_ratios_beside_the_papers(ratio, time, memory):
     lines = cost.paper_ranges(made_up(ratio)).splitlines()[1:]
     assert [line.endswith(f"{time if i < 3 else memory} on 1 of 1 nets") for i, line in enumerate(lines)] == [True] * 6
+
+
+def test_a_step_on_several_processes_is_stored_and_shown_beside_one(tmp_path, monkeypatch, capsys):
+    times = {1: {"mlp": {"reference": 10.0, "amm": 30.0}}, 3: {"mlp": {"reference": 20.0, "amm": 15.0}}}
+    monkeypatch.setattr(scaling, "job", lambda processes, steps, warm_up: times[processes])
+    assert main(["scaling", "--processes", "3", "--output", str(tmp_path)]) == 0
+    found = load("scaling", tmp_path)
+    assert found["nets"] == {"mlp": {"reference": [10, 20], "amm": [30, 15]}} and found["processes"] == [1, 3]
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1].split() == ["mlp", "amm", "30.0", "ms", "15.0", "ms", "2.00x"] and "3 processes" in lines[1]
 
 
 def test_aims_are_met_or_not():

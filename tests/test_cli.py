@@ -10,20 +10,22 @@ import sys
 import numpy as np
 import pytest
 
-from ammlib import cli
+from ammlib import __version__, cli
 from ammlib.cli import main, parse_setting, parser, recipe_of
 from ammlib.data.datasets import load_data
+from ammlib.data.registry import DATASETS
 from ammlib.margin.margins import margins
-from ammlib.models import make_model, margin_std
+from ammlib.models import make_model
 from ammlib.models.weights import save_weights
 from ammlib.training import runs
+from ammlib.training.evaluate import shared_margins
 from ammlib.training.prepare import new_model
 from ammlib.training.recipes import make_recipe, reference_of
 from ammlib.training.runs import load_run, run_path, weights_path
 from ammlib.training.studies import share, study
 from ammlib.training.train import Training
 
-COMMANDS = ["data", "train", "study", "compare", "margin", "bench", "reproduce"]
+COMMANDS = ["data", "train", "study", "compare", "margin", "bench", "scaling", "sample", "readme", "reproduce"]
 
 
 pytestmark = pytest.mark.usefixtures("own_folders")
@@ -65,7 +67,17 @@ def test_every_argument_is_explained(command):
     assert not [action.dest for action in subcommands()[command]._actions if not action.help]
 
 
+def test_the_version_is_the_packages(call):
+    assert call("--version")[:2] == (0, f"ammlib {__version__}\n")
+
+
 # ---- errors
+
+
+@pytest.mark.parametrize("seed", ["-1", "1.5", "one"])
+def test_a_seed_is_a_whole_number_from_0_on(call, seed):
+    code, _, err = call(f"train --seed {seed}")
+    assert code == 2 and f"a seed is a whole number from 0 on, got '{seed}'" in err
 
 
 @pytest.mark.parametrize(
@@ -295,7 +307,8 @@ def test_margins_of_imagenet_are_in_its_units(call, tiny_images, tiny_weights):
     code, out, err = call(command)
     model = make_model("imagenet", "resnet18", 3)
     model.load_state_dict(tiny_weights)
-    expected = margins(model.eval(), load_data("tiny").x_test, progress=False, std=margin_std("imagenet")).norm.mean()
+    units = DATASETS["imagenet"].std
+    expected = shared_margins(model.eval(), load_data("tiny").x_test, progress=False, std=units).norm.mean()
     assert code == 0, err
     assert float(out.split("mean")[1].split()[0]) == pytest.approx(float(expected), abs=1e-3)
 

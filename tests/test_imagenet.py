@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from ammlib.data.datasets import load_data
+from ammlib.data.registry import DATASETS
 from ammlib.data.sources import DataError
-from ammlib.models import make_model, margin_std
+from ammlib.models import make_model
 from ammlib.report.notebook import stored_runs
 from ammlib.training.evaluate import evaluate
 from ammlib.training.execute import execute, run_or_load, starting_weights, trained_model
@@ -29,7 +30,7 @@ def test_the_reference_of_imagenet_is_evaluated_as_it_is(tiny_images, tiny_weigh
     model.load_state_dict(tiny_weights)
     data = load_data("tiny")
     assert reference.history == [] and reference.metrics["test_images"] == 3
-    found = evaluate(model, data.x_test, data.y_test, progress=False, std=margin_std("imagenet"))
+    found = evaluate(model, data.x_test, data.y_test, progress=False, std=DATASETS["imagenet"].std)
     assert reference.metrics["error"] == found["error"] and reference.metrics["margin_samples"] == 2
 
 

@@ -6,9 +6,9 @@ import re
 import nbformat
 import papermill
 import pytest
+from conftest import changed
 
 from ammlib import load_data
-from ammlib.data import sources
 from ammlib.data.files import home
 from ammlib.data.sources import DataError
 from ammlib.report import notebook
@@ -197,7 +197,7 @@ def test_the_estimate_counts_steps_evaluations_and_margins(monkeypatch):
 def test_missing_data_is_said_before_any_training(tmp_path, monkeypatch):
     monkeypatch.setenv("AMMLIB_DATA", str(tmp_path))
     monkeypatch.setenv("AMMLIB_RESULTS", str(tmp_path))
-    monkeypatch.setitem(sources.SOURCES, "cifar100", {})
+    changed(monkeypatch, "cifar100", sources={"a download": lambda name, root: 1 / 0})
     with pytest.raises(DataError, match="no source of cifar100 worked"):
         stored_runs(studies.study("table5", "short")[:1], train=True)
     assert not list(tmp_path.iterdir())

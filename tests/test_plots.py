@@ -128,7 +128,7 @@ def test_spread_is_that_of_a_sample():
 
 def test_histogram_counts_every_image_and_names_the_means(axes):
     small, large = measured(*np.linspace(0, 1, 100)), measured(*np.linspace(0.5, 2.5, 299), 1000.0)
-    figures.margin_histogram(axes, {"reference": small, "amm": large}, unit="pixels")
+    figures.margin_histogram(axes, {"reference": small, "amm": large}, units="pixels")
     outlines = [patch.get_xy() for patch in axes.patches[1::2]]  # (edge, 0), (edge, count), (next edge, count), ...
     assert [corners[1:-1:2, 1].sum() for corners in outlines] == [100, 300]
     assert outlines[1][-1, 0] < 3  # one that lies far away does not squeeze the others

@@ -9,7 +9,7 @@ from ammlib.data.batches import CROPS
 from ammlib.margin.amm import AMM
 from ammlib.margin.baselines import Elsayed, Refined
 from ammlib.training.recipes import (
-    DATASETS,
+    BY_DATASET,
     METHODS,
     SCHEDULES,
     VALUES,
@@ -366,4 +366,4 @@ def test_regularisers_can_be_built():
 
 def test_names_agree_with_the_data():
     assert VALUES["crop"] == tuple(CROPS)
-    assert all(SCHEDULES[name] for name in DATASETS)
+    assert all(SCHEDULES[name] for name in BY_DATASET)

@@ -70,6 +70,13 @@ def test_all_good_is_success_only_the_named_notebooks_run_and_their_files_are_no
     assert (checkout / "notebooks" / "good.ipynb").read_bytes() == before
 
 
+def test_the_beginning_of_a_name_is_enough(checkout):
+    add(checkout, bad=BAD, good=GOOD, goods=GOOD)
+    known = reproduce.notebooks()
+    assert list(reproduce.beginning_with(["b"], known)) == ["bad"]
+    assert list(reproduce.beginning_with(["good", "bad"], known)) == ["good", "goods", "bad"]
+
+
 def test_an_unknown_name_lists_the_choices_before_anything_runs(checkout, call):
     add(checkout, bad=BAD, good=GOOD)
     code, out, err = call("good", "goood")

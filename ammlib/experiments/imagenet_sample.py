@@ -20,10 +20,11 @@ from tqdm.auto import tqdm
 from ammlib.data.datasets import data_root, load_data
 from ammlib.data.files import write_atomically
 from ammlib.data.folders import image_folder
+from ammlib.data.registry import DATASETS
 from ammlib.data.sources import DataError
 from ammlib.margin.deepfool import deepfool
 from ammlib.margin.margins import in_units_of
-from ammlib.models import make_model, margin_std
+from ammlib.models import make_model
 from ammlib.models.pretrained import pretrained
 from ammlib.models.weights import weights_digest
 from ammlib.training.device import best_device, placed
@@ -116,7 +117,7 @@ def add_margins(sample: Sample, model: nn.Module, x: Tensor, rows: list[int]) ->
     It attacks in pixel units, the paper in std units: as the channels' deviations differ by 2 %, that hardly matters.
     """
     found = deepfool(model, x)
-    std = in_units_of(margin_std("imagenet"), found.delta)
+    std = in_units_of(DATASETS["imagenet"].std, found.delta)
     sample.rows += rows
     sample.pixel += [round(value, 5) for value in found.norm.tolist()]
     sample.std += [round(value, 5) for value in std.tolist()]
@@ -144,7 +145,7 @@ def fine_tune(arch: str, images: int = 16, batch: int = 8) -> dict[str, Any]:
 
 
 def batch_margins(model: nn.Module, parts: Sequence[tuple[Tensor, Tensor]]) -> list[float]:
-    std = margin_std("imagenet")
+    std = DATASETS["imagenet"].std
     return [round(norm, 5) for x, _ in parts for norm in in_units_of(std, deepfool(model, x).delta).tolist()]
 
 

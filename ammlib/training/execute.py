@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from ammlib import __version__
 from ammlib.data.batches import subset
 from ammlib.data.datasets import Dataset, load_data
+from ammlib.data.registry import DATASETS
 from ammlib.margin.processes import is_main
 from ammlib.models.pretrained import pretrained
 from ammlib.models.weights import load_weights, save_weights, weights_digest
@@ -15,7 +16,7 @@ from ammlib.training.device import best_device, placed
 from ammlib.training.distributed import from_main, main_first
 from ammlib.training.evaluate import evaluate
 from ammlib.training.prepare import make_regulariser, margin_units, new_model, prepare_data
-from ammlib.training.recipes import DATASETS, Recipe, reference_of
+from ammlib.training.recipes import Recipe, reference_of
 from ammlib.training.runs import Run, checkpoint_path, load_run, store_run, weights_path
 from ammlib.training.train import Training, train
 

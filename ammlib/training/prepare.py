@@ -7,10 +7,11 @@ from torch import nn
 
 from ammlib.data.batches import noisy_labels, subset, validation_split
 from ammlib.data.datasets import Dataset, load_data
+from ammlib.data.registry import DATASETS
 from ammlib.margin.amm import AMM
 from ammlib.margin.baselines import Elsayed, Refined
 from ammlib.margin.classifier import choose, random_state_kept
-from ammlib.models import make_model, margin_std
+from ammlib.models import make_model
 from ammlib.training.device import best_device
 from ammlib.training.recipes import Recipe, stands_for
 
@@ -53,7 +54,7 @@ def learning_rate(recipe: Recipe, epoch: int) -> float:
 
 def margin_units(recipe: Recipe) -> tuple[float, ...] | None:
     """The deviation of each channel by which margins are divided, where the paper reports them so."""
-    return margin_std(stands_for(recipe.dataset, recipe.family))
+    return DATASETS[stands_for(recipe.dataset, recipe.family)].std
 
 
 def trained_parameters(model: nn.Module, freeze_bn: bool) -> list[nn.Parameter]:

@@ -12,10 +12,10 @@ from ammlib.margin.classifier import choose
 from ammlib.training.device import best_device
 
 TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
-DATASETS, FAMILIES, ALIASES = TABLES["dataset"], TABLES["family"], TABLES["alias"]
-METHODS = TABLES["method"]
+BY_DATASET = TABLES["dataset"]  # what the recipes of a data set have in common
+FAMILIES, METHODS, ALIASES = TABLES["family"], TABLES["method"], TABLES["alias"]
 COLUMNS = ("batch", "epochs", "lr", "decay", "start")
-SCHEDULES: dict[str, dict[str, dict]] = {dataset: {} for dataset in DATASETS}  # data set -> arch -> row
+SCHEDULES: dict[str, dict[str, dict]] = {dataset: {} for dataset in BY_DATASET}  # data set -> arch -> row
 for _table in TABLES["schedule"]:
     for _dataset, _arch, *_row in _table["rows"]:
         SCHEDULES[_dataset][_arch] = {"set": dict(zip(COLUMNS, _row, strict=True)), "source": _table["source"]}
@@ -72,7 +72,7 @@ class Recipe:
     def __post_init__(self) -> None:
         for f in fields(self):
             object.__setattr__(self, f.name, _typed(f.name, getattr(self, f.name), f.type))
-        if self.train_size == DATASETS.get(self.dataset, {}).get("images"):
+        if self.train_size == BY_DATASET.get(self.dataset, {}).get("images"):
             object.__setattr__(self, "train_size", None)  # so that "all" has one form
         _check(self)
 
@@ -173,24 +173,25 @@ def resolve_scale(scale: str, cuda_available: bool) -> str:
 
 def scale_of(like: str, scale: str) -> str:
     """The scale that is meant on this machine; some data sets know better what "auto" stands for."""
-    return resolve_scale(DATASETS[like].get("auto", scale) if scale == "auto" else scale, best_device().type == "cuda")
+    scale = BY_DATASET[like].get("auto", scale) if scale == "auto" else scale
+    return resolve_scale(scale, best_device().type == "cuda")
 
 
 def stands_for(dataset: str, family: str | None) -> str:
     """The data set whose rows apply: itself or, for a user's own data, the one that stands for the family."""
-    if dataset in DATASETS:
-        if family not in (None, DATASETS[dataset]["family"]):
+    if dataset in BY_DATASET:
+        if family not in (None, BY_DATASET[dataset]["family"]):
             raise ValueError(f"{dataset} has its own recipes; a family, here {family!r}, is for your own data")
         return dataset
     if family is None:
         own = f"or, for your own data, name its family: {', '.join(FAMILIES)}"
-        raise ValueError(f"unknown data set {dataset!r}; choose from {', '.join(DATASETS)}; {own}")
+        raise ValueError(f"unknown data set {dataset!r}; choose from {', '.join(BY_DATASET)}; {own}")
     return choose("family", family, FAMILIES)
 
 
 def _short(like: str, arch: str, schedule: dict) -> dict:
     """The reductions of the short scale."""
-    rows = TABLES["short"].get(like) or TABLES["short"][DATASETS[like]["family"]]
+    rows = TABLES["short"].get(like) or TABLES["short"][BY_DATASET[like]["family"]]
     reduction = rows.get(arch) or rows["any"]
     return {**reduction, "decay": scale_cuts(schedule["decay"], schedule["epochs"], reduction["epochs"])}
 
@@ -199,7 +200,7 @@ def _plan(like: str, method: str, own: bool) -> dict:
     """What a method adds on a data set: `set`, `regulariser` with all its arguments, and their `source`."""
     plan = choose("method", method, METHODS)
     if "regulariser" not in plan:
-        plan = DATASETS[like].get(method, plan)
+        plan = BY_DATASET[like].get(method, plan)
         return plan.get("own", plan) if own else plan
     arguments = {**TABLES["regulariser"][plan["regulariser"]["name"]], **plan["regulariser"]}
     if "lam" in arguments:
@@ -215,9 +216,9 @@ def make_recipe(
     """The recipe of a method on a data set; `family` (mnist, cifar, digits, imagenet) is for a user's own data."""
     like, method = stands_for(dataset, family), ALIASES.get(method, method)
     row, plan = choose(f"arch for {dataset}", arch, SCHEDULES[like]), _plan(like, method, dataset != like)
-    scale, family = scale_of(like, scale), DATASETS[like]["family"]
+    scale, family = scale_of(like, scale), BY_DATASET[like]["family"]
     settings = {"dataset": dataset, "family": family, "arch": arch, "method": method, "scale": scale}
-    settings |= TABLES["protocol"] | DATASETS[like].get("set", {}) | row["set"]
+    settings |= TABLES["protocol"] | BY_DATASET[like].get("set", {}) | row["set"]
     settings |= _short(like, arch, row["set"]) if scale == "short" else {}
     settings |= plan.get("set", {}) | {"regulariser": plan.get("regulariser")}
     if dataset != like:  # of unknown size, and mirrored it may show something else
