@@ -29,16 +29,23 @@ def line_style(method: str) -> dict:
     return style_of("amm") | {"label": "MIN+EXP"} if method == "min_exp" else style_of(method)
 
 
-def draw_boundaries(
-    axes: Axes, x: Tensor, y: Tensor, models: Sequence[tuple[str, nn.Linear]], title: str, limit: float = 5.0
+def boundaries(
+    axes: Axes, x: Tensor, y: Tensor, models: Sequence[tuple[str, nn.Linear]], title: str, before: Tensor | None = None
 ) -> None:
-    """Samples, and the boundaries of pairs of a method (or "svm") and a model, in a square around the origin."""
+    """Samples, and the boundaries of pairs of a method (or "svm") and a model, in a square around the origin.
+
+    Arrows start where samples of `before` were that have moved since.
+    """
+    limit = 5.0
     for label, (marker, name) in enumerate((("o", "negative"), ("^", "positive"))):
         axes.scatter(*x[y == label].T, s=11, marker=marker, color=CLASSES[label], linewidths=0, label=name)
     for method, model in models:
-        draw_line(axes, model, **line_style(method))
+        line(axes, model, **line_style(method))
     axes.set(title=title, xlabel="$x_1$", ylabel="$x_2$", xlim=(-limit, limit), ylim=(-limit, limit), aspect="equal")
     legend_below(axes)
+    if before is not None:
+        for row in (x != before).any(1).nonzero().flatten():
+            move(axes, before[row], x[row])
 
 
 def legend_below(axes: Axes) -> None:
@@ -49,31 +56,31 @@ def legend_below(axes: Axes) -> None:
     axes.legend(once.values(), once, loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=columns, handlelength=2.6)
 
 
-def draw_line(axes: Axes, model: nn.Linear, offset: float = 0.0, **style) -> None:
+def line(axes: Axes, model: nn.Linear, offset: float = 0.0, **style) -> None:
     """The boundary, or the line parallel to it `offset` away on the positive side."""
     w = direction(model)
     point = (offset - model.bias.item() / float(model.weight.detach().norm())) * w
     axes.axline(point.tolist(), (point + torch.stack([-w[1], w[0]])).tolist(), **style)
 
 
-def draw_strip(axes: Axes, model: nn.Linear, x: Tensor, y: Tensor, support: Tensor) -> None:
+def strip(axes: Axes, model: nn.Linear, x: Tensor, y: Tensor, support: Tensor) -> None:
     """The edges of the empty strip between the classes, dashed, and circles around the support vectors."""
     m = signed_margin(model, x, y)
     for offset in (-m[y == 0].min(), m[y == 1].min()):
-        draw_line(axes, model, float(offset), color="0.3", linewidth=0.8, linestyle="--", label="SVM margins")
+        line(axes, model, float(offset), color="0.3", linewidth=0.8, linestyle="--", label="SVM margins")
     style = dict(facecolors="none", edgecolors="black", linewidths=0.9, label="support vectors")
     axes.scatter(*x[support].T, s=60, **style)
     legend_below(axes)
 
 
-def draw_move(axes: Axes, old: Tensor, new: Tensor) -> None:
+def move(axes: Axes, old: Tensor, new: Tensor) -> None:
     """An arrow from where a sample was towards where it went, far outside."""
     tip = old + 2.2 * (new - old) / (new - old).norm()
     axes.annotate("", tip.tolist(), old.tolist(), arrowprops=dict(arrowstyle="->", linewidth=1.2))
     axes.scatter(*old, s=11, marker="^", facecolors="none", edgecolors=CLASSES[1], linewidths=0.8)
 
 
-def draw_loss_over_b(axes: Axes, x: Tensor, y: Tensor, svm: nn.Linear, amms: Sequence[AMM]) -> None:
+def loss_over_b(axes: Axes, x: Tensor, y: Tensor, svm: nn.Linear, amms: Sequence[AMM]) -> None:
     """Regularisers along b at the SVM's direction, each scaled to 0 ... 1."""
     shift = torch.linspace(-0.95, 0.95, 77) * smallest_margin(svm, x, y)
     for amm in amms:
@@ -86,7 +93,7 @@ def draw_loss_over_b(axes: Axes, x: Tensor, y: Tensor, svm: nn.Linear, amms: Seq
     legend_below(axes)
 
 
-def draw_weights(axes: Axes, c: float) -> None:
+def weights(axes: Axes, c: float) -> None:
     """What a sample counts for by its signed margin, for the three shrinkage functions; dots where R is cut off."""
     m = torch.linspace(-5, 8, 2001, dtype=torch.float64) / c
     for shrinkage in SHRINKAGE:
@@ -101,7 +108,7 @@ def draw_weights(axes: Axes, c: float) -> None:
     legend_below(axes)
 
 
-def draw_turns(axes: Axes, distances: Sequence[float], angles: Mapping[str, Sequence[float]]) -> None:
+def turns(axes: Axes, distances: Sequence[float], angles: Mapping[str, Sequence[float]]) -> None:
     """Angles to the SVM's boundary by the distance that one sample was moved."""
     for method, values in angles.items():
         axes.plot(distances, values, marker="o", **line_style(method))
@@ -110,7 +117,7 @@ def draw_turns(axes: Axes, distances: Sequence[float], angles: Mapping[str, Sequ
     legend_below(axes)
 
 
-def draw_bounds(axes: Axes, sizes: Sequence[int], margins: Mapping[str, float]) -> None:
+def bounds(axes: Axes, sizes: Sequence[int], margins: Mapping[str, float]) -> None:
     """The bound of Theorem 3.2 in the unit square by margin, for numbers of samples; at the first, some methods'."""
     gamma = np.geomspace(0.01, 1.4, 400)  # from √2 on one ball covers the square
     for n, line in zip(sizes, ("-", "--", ":"), strict=True):
@@ -125,7 +132,7 @@ def draw_bounds(axes: Axes, sizes: Sequence[int], margins: Mapping[str, float]) 
     legend_below(axes)
 
 
-def draw_covering(axes: Axes, gamma: float, largest: int = 784) -> None:
+def covering(axes: Axes, gamma: float, largest: int = 784) -> None:
     """How many balls of radius γ/2 cover the unit cube, by its dimension: between the two curves."""
     m = range(1, largest + 1)
     enough = [math.log10(covering_number(gamma / 2, k)) for k in m]
