@@ -4,23 +4,33 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ammlib import bench as measure
-from ammlib import recipes, runs, tables
-from ammlib.checkpoint import CheckpointError
-from ammlib.data import DataError, load_data, subset
-from ammlib.device import best_device, keep_freed_memory
-from ammlib.distributed import DistributedError, joined
-from ammlib.evaluate import shared_margins
-from ammlib.files import home
+from ammlib import __version__
+from ammlib.data.batches import subset
+from ammlib.data.datasets import load_data
+from ammlib.data.files import home
+from ammlib.data.sources import DataError
+from ammlib.experiments import bench as benchmark
+from ammlib.experiments import imagenet_sample
+from ammlib.experiments import scaling as multiprocess
+from ammlib.experiments.cost.nets import CASES
+from ammlib.experiments.store import store
 from ammlib.margin.classifier import choose
 from ammlib.margin.margins import ATTACKS
-from ammlib.prepare import margin_units
-from ammlib.train import TrainingError
+from ammlib.report import cost, tables
+from ammlib.report.readme import write as write_readme
+from ammlib.training import recipes, runs, studies
+from ammlib.training.checkpoint import CheckpointError
+from ammlib.training.device import best_device, keep_freed_memory
+from ammlib.training.distributed import DistributedError, joined
+from ammlib.training.evaluate import shared_margins
+from ammlib.training.execute import run_or_load, trained_model
+from ammlib.training.prepare import margin_units
+from ammlib.training.studies import Job
+from ammlib.training.train import TrainingError
 
 
 def data(args: argparse.Namespace) -> None:
@@ -29,37 +39,27 @@ def data(args: argparse.Namespace) -> None:
 
 
 def train(args: argparse.Namespace) -> None:
-    execute([recipes.Run(recipe_of(args), args.seed)], args.force)
+    execute([Job(recipe_of(args), args.seed)], args.force)
 
 
 def study(args: argparse.Namespace) -> None:
     part, parts = parse_part(args.part)
-    wanted = dict.fromkeys(run for name in args.names for run in recipes.study(name, args.scale))
+    wanted = dict.fromkeys(run for name in args.names for run in studies.study(name, args.scale))
     if args.only:
         wanted = [run for run in wanted if runs.run_name(*run) == args.only]
         if not wanted:
             raise ValueError(f"no run {args.only!r} in {' '.join(args.names)}")
-    execute(share(wanted, part, parts), args.force)
+    execute(studies.share(wanted, part, parts), args.force)
 
 
-def share(wanted: Iterable[recipes.Run], part: int, parts: int) -> list[recipes.Run]:
-    """The part of the runs that is one process's; what starts from a reference is where that is trained."""
-    chains: dict[recipes.Run, list[recipes.Run]] = {}
-    for run in wanted:
-        recipe, seed = run
-        first = recipes.Run(recipes.reference_of(recipe), seed) if recipe.start == "reference" else run
-        chains.setdefault(first, []).append(run)
-    return [run for chain in list(chains.values())[part - 1 :: parts] for run in chain]
-
-
-def execute(wanted: list[recipes.Run], force: bool) -> None:
+def execute(wanted: list[Job], force: bool) -> None:
     """Train what is missing, one run after the other, and print a line for each."""
     keep_freed_memory()
     for recipe, seed in wanted:
         known = runs.load_run(recipe, seed) is not None and not force
         if not known:
             announce(recipe, seed)
-        run = runs.run_or_load(recipe, seed, force=force)
+        run = run_or_load(recipe, seed, force=force)
         took = "stored" if known else f"{run.seconds:.0f} s"
         numbers = f"error {run.metrics['error']:.2f} %, margin {run.metrics['margin']:.3f}"
         print(f"{recipe.key}, seed {seed}: {numbers} ({took}) {runs.run_path(recipe, seed)}")
@@ -82,7 +82,7 @@ def margin(args: argparse.Namespace) -> None:
     rows = subset(total, total if args.samples is None else min(args.samples, total), seed=0)
     if not runs.weights_path(recipe, args.seed).exists():
         announce(recipe, args.seed)
-    model = runs.trained_model(recipe, args.seed)
+    model = trained_model(recipe, args.seed)
     x, y = images.x_test[rows], images.y_test[rows]
     options = {} if args.steps is None else {"steps": args.steps}
     found = shared_margins(model, x, y, method=args.attack, std=margin_units(recipe), **options)
@@ -91,13 +91,33 @@ def margin(args: argparse.Namespace) -> None:
 
 
 def bench(args: argparse.Namespace) -> None:
-    measure.bench(args.parts, args.arch, args.output, args.repeats)
+    benchmark.run(args.parts, args.arch, args.output, args.repeats)
+
+
+def scaling(args: argparse.Namespace) -> None:
+    if args.worker:
+        multiprocess.print_times(args.steps, args.warm_up)
+        return
+    measured = multiprocess.measure(args.processes, args.steps, args.warm_up)
+    print(store("scaling", measured, multiprocess.__doc__, args.output))
+    print(cost.scaling(measured))
+
+
+def sample(args: argparse.Namespace) -> None:
+    if args.what == "margins":
+        imagenet_sample.measure_sample(args.arch, args.images)
+    else:
+        imagenet_sample.fine_tune(args.arch)
 
 
 def reproduce(args: argparse.Namespace) -> int:
-    from ammlib.reproduce import reproduce  # needs the notebooks' packages
+    from ammlib.report.reproduce import reproduce  # needs the notebooks' packages
 
     return int(any(outcome.error for outcome in reproduce(args.names, args.output)))
+
+
+def readme(args: argparse.Namespace) -> None:
+    print("README.md: tables redrawn" if write_readme() else "README.md: nothing has changed")
 
 
 def parse_part(text: str) -> tuple[int, int]:
@@ -119,11 +139,17 @@ def parse_setting(text: str) -> tuple[str, Any]:
     return name, value
 
 
+def parse_seed(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"a seed is a whole number from 0 on, got {text!r}")
+    return int(text)
+
+
 def add_recipe(command: argparse.ArgumentParser) -> None:
     command.add_argument("--dataset", default="mnist", help="mnist, cifar10, cifar100, svhn, imagenet, ... or your own")
     command.add_argument("--arch", default="mlp", help="mlp, lenet, ... (an unknown one lists the choices)")
     command.add_argument("--method", default="amm", help="reference, amm, min_inv, elsayed, ... (likewise)")
-    command.add_argument("--seed", type=int, default=0, help="of initial weights and batches (default 0)")
+    command.add_argument("--seed", type=parse_seed, default=0, help="of initial weights and batches (default 0)")
     command.add_argument("--family", help="for your own data: mnist, cifar, digits or imagenet, whose recipes it takes")
     text = "change the recipe: epochs=3 lam=8"
     command.add_argument("--set", nargs="+", action="extend", default=[], metavar="name=value", help=text)
@@ -146,6 +172,7 @@ def parser() -> argparse.ArgumentParser:
     root = argparse.ArgumentParser(
         prog="python -m ammlib", description="Adversarial margin maximisation networks: data, training, margins."
     )
+    root.add_argument("--version", action="version", version=f"ammlib {__version__}")
     commands = root.add_subparsers(required=True, metavar="command")
 
     command = commands.add_parser("data", help="fetch data sets and verify them")
@@ -180,15 +207,32 @@ def parser() -> argparse.ArgumentParser:
     command.set_defaults(run=margin)
 
     command = commands.add_parser("bench", help="measure what a training step and DeepFool cost")
-    parts = f"default: {' '.join(measure.DEFAULT)}; the others take longer"
-    command.add_argument("--parts", nargs="+", default=measure.DEFAULT, choices=measure.PARTS, help=parts)
-    command.add_argument("--arch", nargs="+", default=list(measure.CASES), choices=measure.CASES, help="default: all")
+    parts = f"default: {' '.join(benchmark.DEFAULT)}; the others take longer"
+    command.add_argument("--parts", nargs="+", default=benchmark.DEFAULT, choices=benchmark.PARTS, help=parts)
+    command.add_argument("--arch", nargs="+", default=list(CASES), choices=CASES, help="default: all")
     command.add_argument("--repeats", type=int, help="rounds of measuring (default: fewer for large nets)")
-    command.add_argument("--output", type=Path, default=measure.OUTPUT, help="folder (default: out/bench)")
+    command.add_argument("--output", type=Path, default=benchmark.OUTPUT, help="folder (default: out/bench)")
     command.set_defaults(run=bench)
 
+    command = commands.add_parser("scaling", help="measure a training step on several processes beside one")
+    command.add_argument("--processes", type=int, default=2, help="to compare with one (default 2)")
+    command.add_argument("--steps", type=int, default=100, help="measured (default 100)")
+    command.add_argument("--warm-up", type=int, default=100, help="steps before (default 100)")
+    command.add_argument("--output", type=Path, default=benchmark.OUTPUT, help="folder (default: out/bench)")
+    command.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    command.set_defaults(run=scaling)
+
+    command = commands.add_parser("sample", help="what can be measured on a sample of ImageNet")
+    command.add_argument("what", choices=["margins", "fine_tuning"], help="of a pretrained net; two steps of AMM")
+    command.add_argument("--arch", default="resnet50_caffe", help="a net with pretrained weights")
+    command.add_argument("--images", type=int, default=1000, help="so many, in a fixed random order, get a margin")
+    command.set_defaults(run=sample)
+
+    command = commands.add_parser("readme", help="write the tables of README.md anew from what is stored")
+    command.set_defaults(run=readme)
+
     command = commands.add_parser("reproduce", help="run the notebooks, redraw all figures and tables")
-    command.add_argument("names", nargs="*", metavar="name", help="02_toy_boundaries, ... (default: all)")
+    command.add_argument("names", nargs="*", metavar="name", help="02_toy_boundaries, or just 02 (default: all)")
     command.add_argument("--output", type=Path, default=home() / "out", help="default: out/ in the checkout")
     command.set_defaults(run=reproduce)
     return root

@@ -1,4 +1,5 @@
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,9 +9,10 @@ from PIL import Image
 from sklearn.datasets import load_digits
 from torch import nn
 
-from ammlib.bench.screening import Recording as RecordingAMM  # noqa: F401  for the tests
 from ammlib.data import folders as image_folders
 from ammlib.data import sources
+from ammlib.data.registry import DATASETS
+from ammlib.experiments.cost.screening import Recording as RecordingAMM  # noqa: F401  for the tests
 from ammlib.models import make_model
 
 torch.set_num_threads(1)
@@ -86,8 +88,13 @@ def make_arrays(n_train=20, n_test=10, shape=(28, 28, 1), num_classes=5):
     return x | {f"y_{split}": (np.arange(n) % num_classes).astype(np.uint8) for split, n in sizes.items()}
 
 
+def changed(monkeypatch, name, **changes):
+    """For this test, the row of a data set has other values."""
+    monkeypatch.setitem(DATASETS, name, replace(DATASETS[name], **changes))
+
+
 def sums(arrays):
-    """Their SHA-256, as `ammlib.data` stores it."""
+    """Their SHA-256, as the row of a data set has it."""
     return tuple(hashlib.sha256(arrays[key].tobytes()).hexdigest() for key in sources.KEYS)
 
 

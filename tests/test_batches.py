@@ -4,13 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from ammlib.data import (
-    Batches,
-    eval_batches,
-    noisy_labels,
-    subset,
-    validation_split,
-)
+from ammlib.data.batches import Batches, eval_batches, noisy_labels, subset, validation_split
 
 
 def images(n=23, channels=3, size=32):

@@ -8,18 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from ammlib.checkpoint import (
-    CheckpointError,
-    load_checkpoint,
-    load_weights,
-    save_checkpoint,
-    save_weights,
-    weights_digest,
-)
-from ammlib.files import write_atomically
-from ammlib.prepare import prepare_data
-from ammlib.recipes import make_recipe
-from ammlib.train import Training, train
+from ammlib.data.files import write_atomically
+from ammlib.models.weights import load_weights, save_weights, weights_digest
+from ammlib.training.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
+from ammlib.training.prepare import prepare_data
+from ammlib.training.recipes import make_recipe
+from ammlib.training.train import Training, train
 
 CPU = torch.device("cpu")
 IDENTITY = {"lr": 0.1, "decay": [[1, 0.1]], "regulariser": {"lam": 8.0}, "seed": 0}

@@ -10,18 +10,22 @@ import sys
 import numpy as np
 import pytest
 
-import ammlib.runs as runs
-from ammlib.checkpoint import save_weights
-from ammlib.cli import main, parse_setting, parser, recipe_of, share
-from ammlib.data import load_data
+from ammlib import __version__, cli
+from ammlib.cli import main, parse_setting, parser, recipe_of
+from ammlib.data.datasets import load_data
+from ammlib.data.registry import DATASETS
 from ammlib.margin.margins import margins
-from ammlib.models import make_model, margin_std
-from ammlib.prepare import new_model
-from ammlib.recipes import make_recipe, reference_of, study
-from ammlib.runs import load_run, run_path, weights_path
-from ammlib.train import Training
+from ammlib.models import make_model
+from ammlib.models.weights import save_weights
+from ammlib.training import runs
+from ammlib.training.evaluate import shared_margins
+from ammlib.training.prepare import new_model
+from ammlib.training.recipes import make_recipe, reference_of
+from ammlib.training.runs import load_run, run_path, weights_path
+from ammlib.training.studies import share, study
+from ammlib.training.train import Training
 
-COMMANDS = ["data", "train", "study", "compare", "margin", "bench", "reproduce"]
+COMMANDS = ["data", "train", "study", "compare", "margin", "bench", "scaling", "sample", "readme", "reproduce"]
 
 
 pytestmark = pytest.mark.usefixtures("own_folders")
@@ -63,7 +67,17 @@ def test_every_argument_is_explained(command):
     assert not [action.dest for action in subcommands()[command]._actions if not action.help]
 
 
+def test_the_version_is_the_packages(call):
+    assert call("--version")[:2] == (0, f"ammlib {__version__}\n")
+
+
 # ---- errors
+
+
+@pytest.mark.parametrize("seed", ["-1", "1.5", "one"])
+def test_a_seed_is_a_whole_number_from_0_on(call, seed):
+    code, _, err = call(f"train --seed {seed}")
+    assert code == 2 and f"a seed is a whole number from 0 on, got '{seed}'" in err
 
 
 @pytest.mark.parametrize(
@@ -226,7 +240,7 @@ def fake(recipe, seed, force=False):
 
 @pytest.mark.parametrize("parts", [1, 2, 5])
 def test_the_parts_of_a_study_share_its_runs(parts, call, monkeypatch):
-    monkeypatch.setattr(runs, "run_or_load", fake)
+    monkeypatch.setattr(cli, "run_or_load", fake)
     shares = [call(f"study table1 table2 --scale short --part {part}/{parts}")[1] for part in range(1, parts + 1)]
     done = [{line.split(": error")[0] for line in out.splitlines() if ": error" in line} for out in shares]
     expected = {f"{recipe.key}, seed {seed}" for name in ("table1", "table2") for recipe, seed in study(name, "short")}
@@ -244,7 +258,7 @@ def test_the_parts_of_a_study_keep_a_reference_with_what_starts_from_it():
 
 
 def test_one_run_of_a_study_is_found_by_its_name(call, monkeypatch):
-    monkeypatch.setattr(runs, "run_or_load", fake)
+    monkeypatch.setattr(cli, "run_or_load", fake)
     recipe, seed = study("table1", "short")[4]
     code, out, _ = call(f"study table1 --scale short --only {runs.run_name(recipe, seed)}")
     assert code == 0 and [line for line in out.splitlines() if ": error" in line] == out.splitlines()[1:]
@@ -256,7 +270,7 @@ def test_a_study_shows_what_is_stored_and_trains_what_is_missing(call, monkeypat
     for recipe, seed in runs_of_table2[:3]:
         fake(recipe, seed)
     asked = []
-    monkeypatch.setattr(runs, "run_or_load", lambda *run, force: load_run(*run) or asked.append(run) or fake(*run))
+    monkeypatch.setattr(cli, "run_or_load", lambda *run, force: load_run(*run) or asked.append(run) or fake(*run))
     code, out, _ = call("study table2 --scale short")
     assert code == 0 and out.count("(stored)") == 3
     assert asked == [tuple(run) for run in runs_of_table2[3:]]
@@ -293,7 +307,8 @@ def test_margins_of_imagenet_are_in_its_units(call, tiny_images, tiny_weights):
     code, out, err = call(command)
     model = make_model("imagenet", "resnet18", 3)
     model.load_state_dict(tiny_weights)
-    expected = margins(model.eval(), load_data("tiny").x_test, progress=False, std=margin_std("imagenet")).norm.mean()
+    units = DATASETS["imagenet"].std
+    expected = shared_margins(model.eval(), load_data("tiny").x_test, progress=False, std=units).norm.mean()
     assert code == 0, err
     assert float(out.split("mean")[1].split()[0]) == pytest.approx(float(expected), abs=1e-3)
 

@@ -3,17 +3,13 @@
 import numpy as np
 import pytest
 import torch
-from conftest import make_arrays, sums
+from conftest import changed, make_arrays, sums
 from PIL import Image
 
-import ammlib.data.sources as sources
-import ammlib.files as files
-from ammlib.data import (
-    DataError,
-    data_root,
-    image_folder,
-    load_data,
-)
+import ammlib.data.files as files
+from ammlib.data.datasets import data_root, load_data
+from ammlib.data.folders import image_folder
+from ammlib.data.sources import DataError
 
 # ---- data sets
 
@@ -113,17 +109,28 @@ def test_known_names_are_held_to_their_sums(tmp_path, monkeypatch):
     with pytest.raises(DataError, match=r"x_train of mnist has SHA-256 .* expected 741c98.*another name"):
         load_data("mnist", tmp_path)
     assert (tmp_path / "mnist.npz").exists()  # it is the user's
-    monkeypatch.setitem(sources.SHA256, "mnist", sums(arrays))
+    changed(monkeypatch, "mnist", sha256=sums(arrays))
     assert load_data("mnist", tmp_path).family == "mnist"
     np.savez(tmp_path / "mnist.npz", **arrays | {"x_train": arrays["x_train"][..., 0], "y_test": arrays["y_test"] + 0})
     assert load_data("mnist", tmp_path).x_train.shape == (20, 1, 28, 28)  # other layouts of the same bytes are right
+
+
+def test_files_are_read_once_as_long_as_they_stay(tmp_path, monkeypatch):
+    path = tmp_path / "mine.npz"
+    np.savez(path, **make_arrays())
+    first = load_data("mine", tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr("ammlib.data.datasets.read_stored", lambda *_: pytest.fail("read again"))
+        assert load_data("mine", tmp_path) is first
+    np.savez(path, **make_arrays(n_train=30))
+    assert len(load_data("mine", tmp_path).y_train) == 30 and len(first.y_train) == 20
 
 
 def test_root_is_the_environments_or_the_checkouts(tmp_path, monkeypatch):
     monkeypatch.setenv("AMMLIB_DATA", str(tmp_path))
     assert data_root() == tmp_path
     monkeypatch.delenv("AMMLIB_DATA")
-    package = tmp_path / "checkout" / "ammlib"
+    package = tmp_path / "checkout" / "ammlib" / "data"
     package.mkdir(parents=True)
     monkeypatch.setattr(files, "__file__", str(package / "files.py"))
     (tmp_path / "elsewhere").mkdir()

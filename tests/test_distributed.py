@@ -5,13 +5,14 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-from ammlib import AMM, distributed
-from ammlib.checkpoint import weights_digest
-from ammlib.evaluate import error_rate, shared_margins
+from ammlib import AMM
 from ammlib.margin.processes import shard
-from ammlib.prepare import prepare_data
-from ammlib.recipes import make_recipe
-from ammlib.train import Training, train
+from ammlib.models.weights import weights_digest
+from ammlib.training import distributed
+from ammlib.training.evaluate import error_rate, shared_margins
+from ammlib.training.prepare import prepare_data
+from ammlib.training.recipes import make_recipe
+from ammlib.training.train import Training, train
 
 # Three batches of 101, 101 and 1 images: no share is like the other, and one process has none of the last.
 SIZES = dict(train_size=203, batch=101)

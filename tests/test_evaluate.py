@@ -7,12 +7,12 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from ammlib import deepfool, margins
-from ammlib.data import load_data
-from ammlib.evaluate import error_rate, evaluate
+from ammlib.data.datasets import load_data
 from ammlib.margin.margins import Margins
 from ammlib.margin.tight import tight
-from ammlib.recipes import make_recipe
-from ammlib.train import train
+from ammlib.training.evaluate import error_rate, evaluate
+from ammlib.training.recipes import make_recipe
+from ammlib.training.train import train
 
 DATA = load_data("digits")
 IMAGES, X, Y = DATA.x_test[:150], DATA.x_test[:150].float() / 255, DATA.y_test[:150]

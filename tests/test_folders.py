@@ -4,8 +4,13 @@ import pytest
 import torch
 
 from ammlib import margins
-from ammlib.data import DataError, FolderBatches, ImageFiles, folders, image_folder, load_data, make_batches
-from ammlib.models import make_model, margin_std
+from ammlib.data import folders
+from ammlib.data.datasets import load_data
+from ammlib.data.folders import FolderBatches, ImageFiles, image_folder, make_batches
+from ammlib.data.registry import DATASETS
+from ammlib.data.sources import DataError
+from ammlib.models import make_model
+from ammlib.training.evaluate import shared_margins
 
 
 def test_image_files_are_like_the_tensor_that_they_would_make(tiny_images):
@@ -63,8 +68,8 @@ def test_margins_in_std_units_of_one_deviation_are_the_norms_divided_by_it(tiny_
     model = make_model("imagenet", "resnet18", 3)
     model.load_state_dict(tiny_weights)
     x = load_data("tiny").x_test
-    pixel, std = (margins(model, x, progress=False, steps=1, std=std) for std in (None, (0.25, 0.25, 0.25)))
+    pixel, std = (shared_margins(model, x, progress=False, steps=1, std=std) for std in (None, (0.25, 0.25, 0.25)))
     torch.testing.assert_close(std.norm, 4 * pixel.norm)
     in_memory = margins(model, x.float() / 255, progress=False, steps=1, batch_size=1)
     torch.testing.assert_close(in_memory.norm, pixel.norm, rtol=1e-3, atol=0)
-    assert margin_std("imagenet") == (0.229, 0.224, 0.225) and margin_std("cifar10") is None
+    assert DATASETS["imagenet"].std == (0.229, 0.224, 0.225) and DATASETS["cifar10"].std is None

@@ -12,8 +12,8 @@ import pytest
 from conftest import folders
 
 from ammlib import study
-from ammlib.files import home
-from ammlib.runs import checkpoint_path, run_path
+from ammlib.data.files import home
+from ammlib.training.runs import checkpoint_path, run_path
 
 pytest.importorskip("snakemake", reason="pip install -r requirements-grid.txt")
 pytestmark = pytest.mark.grid

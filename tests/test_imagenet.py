@@ -3,14 +3,18 @@
 import pytest
 import torch
 
-from ammlib.data import DataError, load_data
-from ammlib.evaluate import evaluate
-from ammlib.models import make_model, margin_std
-from ammlib.notebook import stored_runs
-from ammlib.prepare import prepare_data
-from ammlib.recipes import make_recipe, reference_of, study
-from ammlib.runs import execute, load_run, run_or_load, starting_weights, trained_model
-from ammlib.train import Training
+from ammlib.data.datasets import load_data
+from ammlib.data.registry import DATASETS
+from ammlib.data.sources import DataError
+from ammlib.models import make_model
+from ammlib.report.notebook import stored_runs
+from ammlib.training.evaluate import evaluate
+from ammlib.training.execute import execute, run_or_load, starting_weights, trained_model
+from ammlib.training.prepare import prepare_data
+from ammlib.training.recipes import make_recipe, reference_of
+from ammlib.training.runs import load_run
+from ammlib.training.studies import study
+from ammlib.training.train import Training
 
 
 def tiny_recipe(method):
@@ -26,7 +30,7 @@ def test_the_reference_of_imagenet_is_evaluated_as_it_is(tiny_images, tiny_weigh
     model.load_state_dict(tiny_weights)
     data = load_data("tiny")
     assert reference.history == [] and reference.metrics["test_images"] == 3
-    found = evaluate(model, data.x_test, data.y_test, progress=False, std=margin_std("imagenet"))
+    found = evaluate(model, data.x_test, data.y_test, progress=False, std=DATASETS["imagenet"].std)
     assert reference.metrics["error"] == found["error"] and reference.metrics["margin_samples"] == 2
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ammlib import AMM, deepfool
-from ammlib.linear import (
+from ammlib.experiments.linear import (
     affine,
     angle,
     closed_form,

@@ -7,14 +7,15 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from ammlib import AMM, MODELS, load_data, make_model, recipes
-from ammlib.checkpoint import weights_digest
-from ammlib.device import placed
+from ammlib import AMM, MODELS, load_data, make_model
+from ammlib.data.registry import DATASETS
+from ammlib.data.vision import torchvision
 from ammlib.margin.classifier import as_classes
-from ammlib.models import DATASETS
 from ammlib.models.layers import Centre, OptionA
-from ammlib.prepare import batch_norms, set_mode, trained_parameters
-from ammlib.vision import torchvision
+from ammlib.models.weights import weights_digest
+from ammlib.training import recipes
+from ammlib.training.device import placed
+from ammlib.training.prepare import batch_norms, set_mode, trained_parameters
 
 PARAMETERS = {
     ("mnist", "mlp"): 1_276_810,
@@ -73,23 +74,24 @@ def test_one_amm_step_gives_finite_gradients_for_every_parameter(family, arch):
     model(x)  # batch norm gets its statistics: with none, deep residual nets are too wild for the attack
     logits = model.eval()(x)
     y = as_classes(logits.detach()).argmax(1)
-    assert logits.shape == (len(x), 1 if family == "toy" else DATASETS[dataset][1])
+    assert logits.shape == (len(x), 1 if family == "toy" else DATASETS[dataset].num_classes)
     (F.cross_entropy(as_classes(logits), y) + amm(model, x, y, logits=logits)).backward()
     assert amm.last.kept > 0
     assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
 
 
 def test_every_recipe_has_its_architecture():
-    assert set(DATASETS) == set(recipes.DATASETS)
-    for dataset, (family, *_) in DATASETS.items():
-        assert family == recipes.DATASETS[dataset]["family"]
+    assert set(DATASETS) == set(recipes.BY_DATASET)
+    for dataset, entry in DATASETS.items():
+        family = entry.family
+        assert family == recipes.BY_DATASET[dataset]["family"]
         assert set(recipes.SCHEDULES[dataset]) <= set(MODELS[family])
 
 
 @pytest.mark.parametrize(("dataset", "arch"), [("cifar100", "nin"), ("cifar100", "lenet"), ("svhn", "lenet")])
 def test_there_are_as_many_logits_as_classes_of_the_data_or_as_asked_for(dataset, arch):
     x = torch.rand(2, 3, 32, 32)
-    assert make_model(dataset, arch)(x).shape == (2, DATASETS[dataset][1])
+    assert make_model(dataset, arch)(x).shape == (2, DATASETS[dataset].num_classes)
     assert make_model(dataset, arch, num_classes=7)(x).shape == (2, 7)
 
 
@@ -211,7 +213,7 @@ def test_images_enter_in_0_to_1_and_the_mean_is_subtracted_inside():
 @pytest.mark.parametrize("dataset", ["digits", "digits32"])
 def test_the_mean_is_that_of_the_training_images(dataset):
     x, _ = load_data(dataset).train
-    assert DATASETS[dataset][2] == pytest.approx(x.mean((0, 2, 3)).tolist(), abs=1e-4)
+    assert DATASETS[dataset].mean == pytest.approx(x.mean((0, 2, 3)).tolist(), abs=1e-4)
 
 
 def test_initialisation_is_kaiming_normal_by_fan_in_with_zero_bias():

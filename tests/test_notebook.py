@@ -6,11 +6,14 @@ import re
 import nbformat
 import papermill
 import pytest
+from conftest import changed
 
-from ammlib import load_data, notebook, recipes
-from ammlib.data import DataError, sources
-from ammlib.files import home
-from ammlib.notebook import check_parameters, stored_runs
+from ammlib import load_data
+from ammlib.data.files import home
+from ammlib.data.sources import DataError
+from ammlib.report import notebook
+from ammlib.report.notebook import check_parameters, stored_runs
+from ammlib.training import estimate, recipes, studies
 
 NOTEBOOKS = sorted((home() / "notebooks").glob("*.ipynb"))
 ALLOWED = dict(seed=range(10), lam=float, arch=("mlp", "lenet"), deep=bool)
@@ -98,7 +101,7 @@ def test_cells_can_be_run_again_after_the_notebook_has_made_names_of_its_own():
 def test_papermill_fails_at_once_on_a_typo_and_names_the_valid_parameters(tmp_path):
     make = nbformat.v4.new_code_cell
     cells = [
-        make("from ammlib.notebook import check_parameters"),
+        make("from ammlib.report.notebook import check_parameters"),
         make("seed: int = 0  # of everything", metadata={"tags": ["parameters"]}),
         make("check_parameters(globals(), seed=range(10))"),
         make("raise AssertionError('reached')"),
@@ -183,7 +186,7 @@ def test_benchmarks_train_what_is_not_stored_and_store_it(name, arch, tmp_path, 
 
 
 def test_the_estimate_counts_steps_evaluations_and_margins(monkeypatch):
-    monkeypatch.setattr(notebook, "measure", lambda training: (1e8, 1e4, 1.0))
+    monkeypatch.setattr(estimate, "seconds_each", lambda training: (1e8, 1e4, 1.0))
     tiny = dict(train_size=250, batch=100, epochs=3, margin_size=40)
     runs = [(recipes.make_recipe("digits32", "lenet", "reference", **tiny), seed) for seed in range(2)]
     tested = len(load_data("digits32").x_test)
@@ -194,7 +197,7 @@ def test_the_estimate_counts_steps_evaluations_and_margins(monkeypatch):
 def test_missing_data_is_said_before_any_training(tmp_path, monkeypatch):
     monkeypatch.setenv("AMMLIB_DATA", str(tmp_path))
     monkeypatch.setenv("AMMLIB_RESULTS", str(tmp_path))
-    monkeypatch.setitem(sources.SOURCES, "cifar100", {})
+    changed(monkeypatch, "cifar100", sources={"a download": lambda name, root: 1 / 0})
     with pytest.raises(DataError, match="no source of cifar100 worked"):
-        stored_runs(recipes.study("table5", "short")[:1], train=True)
+        stored_runs(studies.study("table5", "short")[:1], train=True)
     assert not list(tmp_path.iterdir())

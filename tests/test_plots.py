@@ -11,10 +11,11 @@ import torch
 from matplotlib.colors import to_rgb
 from torch import nn
 
-from ammlib import deepfool, make_model, plots
+from ammlib import deepfool, make_model
 from ammlib.margin.margins import Margins
-from ammlib.recipes import METHODS, label, make_recipe
-from ammlib.runs import Run
+from ammlib.report import figures
+from ammlib.training.recipes import METHODS, label, make_recipe
+from ammlib.training.runs import Run
 
 
 @pytest.fixture
@@ -67,7 +68,7 @@ def test_save_writes_pdf_and_png_with_the_same_bytes_each_time(tmp_path, monkeyp
         figure, axes = plt.subplots()
         axes.plot([1, 2], [3, 4], label="λ")
         axes.legend()
-        plots.save(figure, "lines")
+        figures.save(figure, "lines")
         plt.close(figure)
         written.append({path.name: path.read_bytes() for path in folder.iterdir()})
     assert set(written[0]) == {"lines.pdf", "lines.png"}
@@ -76,7 +77,7 @@ def test_save_writes_pdf_and_png_with_the_same_bytes_each_time(tmp_path, monkeyp
 
 
 def test_every_method_has_a_look_of_its_own():
-    looks = {method: plots.style_of(method) for method in METHODS}
+    looks = {method: figures.style_of(method) for method in METHODS}
     assert len({(look["color"], look["linestyle"]) for look in looks.values()}) == len(METHODS)
     assert {look["label"] for look in looks.values()} == {label(method) for method in METHODS}
 
@@ -84,11 +85,11 @@ def test_every_method_has_a_look_of_its_own():
 def test_a_method_has_the_same_colour_in_every_figure(axes):
     _, others = plt.subplots(1, 2)
     runs = [run("amm", history=(2.0, 1.0))]
-    plots.convergence(axes, runs)
-    plots.sweep(others[0], runs, "train_size", 60_000)
-    plots.margin_histogram(others[1], {"amm": measured(0.5, 1.0)})
+    figures.convergence(axes, runs)
+    figures.sweep(others[0], runs, "train_size", 60_000)
+    figures.margin_histogram(others[1], {"amm": measured(0.5, 1.0)})
     drawn = [line(axes, "amm").get_color(), line(others[0], "amm").get_color(), others[1].patches[0].get_facecolor()]
-    assert {to_rgb(colour) for colour in drawn} == {to_rgb(plots.COLOURS["amm"])}
+    assert {to_rgb(colour) for colour in drawn} == {to_rgb(figures.COLOURS["amm"])}
 
 
 # ---- lines
@@ -96,7 +97,7 @@ def test_a_method_has_the_same_colour_in_every_figure(axes):
 
 def test_convergence_shows_the_mean_over_the_seeds_and_their_range(axes):
     runs = [run("amm", 0, history=(4.0, 2.0)), run("amm", 1, history=(2.0, 1.0)), run("reference", history=(5.0, 3.0))]
-    plots.convergence(axes, runs)
+    figures.convergence(axes, runs)
     np.testing.assert_allclose(line(axes, "amm").get_xydata(), [(1, 3.0), (2, 1.5)])
     np.testing.assert_allclose(line(axes, "reference").get_xydata(), [(1, 5.0), (2, 3.0)])
     assert shaded(axes.collections[0], 1) == (2.0, 4.0)
@@ -111,15 +112,15 @@ def test_sweep_shows_mean_and_standard_deviation_in_order_of_what_varies(axes):
         run("amm", 1, error=3.0),
         run("amm", 0, error=6.0, train_size=5000),
     ]
-    plots.sweep(axes, runs, "train_size", 60_000)
+    figures.sweep(axes, runs, "train_size", 60_000)
     np.testing.assert_allclose(line(axes, "amm").get_xydata(), [(5000, 6.0), (60_000, 2.0)])
     np.testing.assert_allclose(shaded(axes.collections[0], 60_000), (2 - 2**0.5, 2 + 2**0.5))  # with n - 1 = 1
     np.testing.assert_allclose(shaded(axes.collections[0], 5000), (6.0, 6.0))
 
 
 def test_spread_is_that_of_a_sample():
-    assert plots.spread([1.0, 2.0, 3.0]) == pytest.approx(1.0)
-    assert plots.spread([5.0]) == 0.0
+    assert figures.spread([1.0, 2.0, 3.0]) == pytest.approx(1.0)
+    assert figures.spread([5.0]) == 0.0
 
 
 # ---- margins
@@ -127,7 +128,7 @@ def test_spread_is_that_of_a_sample():
 
 def test_histogram_counts_every_image_and_names_the_means(axes):
     small, large = measured(*np.linspace(0, 1, 100)), measured(*np.linspace(0.5, 2.5, 299), 1000.0)
-    plots.margin_histogram(axes, {"reference": small, "amm": large}, unit="pixels")
+    figures.margin_histogram(axes, {"reference": small, "amm": large}, units="pixels")
     outlines = [patch.get_xy() for patch in axes.patches[1::2]]  # (edge, 0), (edge, count), (next edge, count), ...
     assert [corners[1:-1:2, 1].sum() for corners in outlines] == [100, 300]
     assert outlines[1][-1, 0] < 3  # one that lies far away does not squeeze the others
@@ -143,7 +144,7 @@ def test_gallery_shows_images_perturbations_sums_and_predictions():
     torch.manual_seed(0)
     models = {"reference": make_model("digits", "mlp"), "amm": make_model("digits", "mlp")}
     x = torch.rand(2, 1, 8, 8)
-    grid = np.array(plots.gallery(models, x).axes[:10]).reshape(5, 2)
+    grid = np.array(figures.gallery(models, x).axes[:10]).reshape(5, 2)
     for row, model in ((1, models["reference"]), (3, models["amm"])):
         found = deepfool(model, x)
         after = model(x + found.delta).argmax(1)
@@ -162,7 +163,7 @@ def test_gallery_takes_colour_images_class_names_and_a_single_logit():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Flatten(), nn.Dropout(), nn.Linear(12, 1)).train()
     x = torch.rand(2, 3, 2, 2)
-    *grid, bar = plots.gallery({"amm": model}, x, names=("cat", "dog")).axes
+    *grid, bar = figures.gallery({"amm": model}, x, names=("cat", "dog")).axes
     assert model.training
     for i, before in enumerate(deepfool(model, x).prediction):
         assert grid[4 + i].get_title() == ("dog → cat" if before else "cat → dog")
@@ -178,7 +179,7 @@ def test_boundary_is_where_the_logit_changes_its_sign(axes):
         model[1].weight.copy_(torch.tensor([[2.0, 1.0]]))
         model[1].bias.fill_(-0.5)
     x, y = torch.randn(40, 2, 1, 1, generator=torch.Generator().manual_seed(0)), torch.arange(40) % 2
-    plots.boundary(axes, model, x, y, "title")
+    figures.boundary(axes, model, x, y, "title")
     red = [c for c in axes.collections if len(c.get_edgecolor()) and to_rgb(c.get_edgecolor()[0]) == (1, 0, 0)]
     (path,) = red[0].get_paths()
     np.testing.assert_allclose(path.vertices @ [2, 1], 0.5, atol=1e-4)

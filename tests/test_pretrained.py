@@ -10,9 +10,8 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import save_file
 
-from ammlib import pretrained
-from ammlib.data import DataError
-from ammlib.models import caffe, make_model
+from ammlib.data.sources import DataError
+from ammlib.models import caffe, make_model, pretrained
 
 
 @pytest.mark.parametrize("layout", ["torchvision", "ours"])

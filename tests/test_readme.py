@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from ammlib.files import home
-from ammlib.readme import render
+from ammlib.data.files import home
+from ammlib.report.readme import render
 
 
 @pytest.fixture(scope="module")
@@ -14,7 +14,7 @@ def text():
 
 
 def test_its_generated_tables_are_those_of_the_stored_results(text):
-    assert render(text) == text, "stale: run `python -m ammlib.readme`"
+    assert render(text) == text, "stale: run `python -m ammlib readme`"
 
 
 def test_its_code_runs_as_written(text, capsys):

@@ -5,11 +5,11 @@ from dataclasses import fields
 
 import pytest
 
-from ammlib.data import CROPS
+from ammlib.data.batches import CROPS
 from ammlib.margin.amm import AMM
 from ammlib.margin.baselines import Elsayed, Refined
-from ammlib.recipes import (
-    DATASETS,
+from ammlib.training.recipes import (
+    BY_DATASET,
     METHODS,
     SCHEDULES,
     VALUES,
@@ -18,8 +18,8 @@ from ammlib.recipes import (
     reference_of,
     resolve_scale,
     scale_cuts,
-    study,
 )
+from ammlib.training.studies import study
 
 AT_50_80 = ((50, 0.1), (80, 0.01))
 AT_100_140 = ((100, 0.1), (140, 0.01))
@@ -366,4 +366,4 @@ def test_regularisers_can_be_built():
 
 def test_names_agree_with_the_data():
     assert VALUES["crop"] == tuple(CROPS)
-    assert all(SCHEDULES[name] for name in DATASETS)
+    assert all(SCHEDULES[name] for name in BY_DATASET)

@@ -3,8 +3,8 @@
 import nbformat
 import pytest
 
-from ammlib import reproduce
 from ammlib.cli import main
+from ammlib.report import reproduce
 
 GOOD = """
 import os, pathlib
@@ -68,6 +68,13 @@ def test_all_good_is_success_only_the_named_notebooks_run_and_their_files_are_no
     assert "bad" not in (checkout / "out" / "index.html").read_text("utf-8")
     assert nbformat.read(checkout / "out" / "good.ipynb", 4).cells[0].outputs[0].text == "all is well\n"
     assert (checkout / "notebooks" / "good.ipynb").read_bytes() == before
+
+
+def test_the_beginning_of_a_name_is_enough(checkout):
+    add(checkout, bad=BAD, good=GOOD, goods=GOOD)
+    known = reproduce.notebooks()
+    assert list(reproduce.beginning_with(["b"], known)) == ["bad"]
+    assert list(reproduce.beginning_with(["good", "bad"], known)) == ["good", "goods", "bad"]
 
 
 def test_an_unknown_name_lists_the_choices_before_anything_runs(checkout, call):

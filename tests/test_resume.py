@@ -10,7 +10,6 @@ import signal
 import sys
 import threading
 import time
-from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -18,15 +17,15 @@ import torch
 from conftest import folders
 from trainings import batch_norm_net, result, tiny
 
-from ammlib import prepare
 from ammlib.cli import main
-from ammlib.interrupt import stop_between_steps
 from ammlib.models import make_model
-from ammlib.prepare import prepare_data
-from ammlib.runs import run_or_load
-from ammlib.train import Training, train
+from ammlib.training import prepare
+from ammlib.training import train as train_module
+from ammlib.training.execute import run_or_load
+from ammlib.training.interrupt import stop_between_steps
+from ammlib.training.prepare import prepare_data
+from ammlib.training.train import Training, train
 
-module = import_module("ammlib.train")  # `ammlib.train` is the function
 processes = multiprocessing.get_context("forkserver")  # imports once, so that each process starts quickly
 processes.set_forkserver_preload(["ammlib.cli", "sklearn.datasets", "torch._dynamo", "pytest"])
 
@@ -65,7 +64,7 @@ def test_resuming_from_any_step_equals_the_uninterrupted_run(method, changes, ne
 @pytest.mark.parametrize("seconds, saves", [(-1.0, 6 + 2), (120.0, 2)])
 def test_checkpoints_are_saved_when_due_and_after_every_epoch(seconds, saves, tmp_path, monkeypatch):
     saved = []
-    monkeypatch.setattr(module, "CHECKPOINT_SECONDS", seconds)
+    monkeypatch.setattr(train_module, "CHECKPOINT_SECONDS", seconds)
     monkeypatch.setattr(Training, "save", lambda self: saved.append((self.epoch, self.step)))
     train(tiny(), 0, progress=False)
     assert len(saved) == saves and {(1, 0), (2, 0)} <= set(saved)
@@ -73,8 +72,8 @@ def test_checkpoints_are_saved_when_due_and_after_every_epoch(seconds, saves, tm
 
 def test_checkpoints_are_due_by_the_clock_also_where_epochs_are_not_stored(tmp_path, monkeypatch):
     clock, saved = iter(range(0, 10**6, 50)), []
-    monkeypatch.setattr(module.time, "monotonic", lambda: next(clock))
-    monkeypatch.setattr(module, "save_checkpoint", lambda *_: saved.append(1))
+    monkeypatch.setattr(train_module.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(train_module, "save_checkpoint", lambda *_: saved.append(1))
     monkeypatch.setattr(Training, "every", 100)
     train(tiny(epochs=3), 0, checkpoint=tmp_path / "c.pt", progress=False)
     assert len(saved) > 3
@@ -108,7 +107,7 @@ def train_until_killed(root, pipe, most):
     """Run the command with a checkpoint after every step; tell of every step, and wait after `most`."""
     os.environ |= folders(root)
     torch.set_num_threads(1)
-    module.CHECKPOINT_SECONDS = 0.0
+    train_module.CHECKPOINT_SECONDS = 0.0
     take_step, taken = Training.take_step, []
 
     def tell(*args):

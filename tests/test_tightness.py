@@ -10,15 +10,17 @@ import matplotlib.pyplot as plt
 import pytest
 import torch
 
-from ammlib import bench, plots
-from ammlib.bench import show, store, tightness
+from ammlib.experiments import bench, store, tightness
+from ammlib.report import figures
+from ammlib.report import tightness as report
+from ammlib.report.measurements import load
 
 
 @pytest.fixture(scope="module")
 def measured():
     """The published MLPs, on a few images."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tightness, "RADII", show.SHOWN_RADII)
+        patch.setattr(tightness, "RADII", report.SHOWN_RADII)
         patch.setenv("AMMLIB_DATA", "no/such/folder")  # digits, enlarged, stand in
         return tightness.measure(["mlp"], repeats=1, samples=12, compared=5)
 
@@ -37,12 +39,12 @@ def test_every_published_net_is_measured(measured):
 
 def test_it_is_stored_and_shown(measured, tmp_path):
     store.store("tightness", measured, "how", tmp_path)
-    stored = store.load("tightness", tmp_path)
-    text = show.tightness(stored)
+    stored = load("tightness", tmp_path)
+    text = report.tightness(stored)
     assert text.count("\n") >= 9 and "tight, 100 steps" in text
-    table = show.enlarged(stored)
+    table = report.enlarged(stored)
     assert all(method in table for method in ("reference", "amm", "elsayed", "refined"))
-    for draw in (plots.ratios_to_best, plots.margins_by_attack, plots.robust_accuracy):
+    for draw in (figures.ratios_to_best, figures.margins_by_attack, figures.robust_accuracy):
         assert draw(stored).axes
         plt.close("all")
 
@@ -50,18 +52,18 @@ def test_it_is_stored_and_shown(measured, tmp_path):
 def test_ratios_are_to_the_least_norm_that_any_attack_found():
     norms = {"deepfool": [2.0, 3.0, None], "tight": [1.0, 3.0, 4.0]}
     compared = {"norms": norms, "seconds": {"deepfool": 2.0, "tight": 8.0}}
-    found = tightness.ratios(compared)
+    found = report.ratios(compared)
     assert found["deepfool"].tolist() == [2, 1, math.inf] and found["tight"].tolist() == [1, 1, 1]
-    loose, near = tightness.comparisons(compared).values()
+    loose, near = report.nearness(compared).values()
     assert loose == pytest.approx((2.5, 1.5, 2.0, 1, 1.0, 1.0))
     assert near == pytest.approx((8 / 3, 1.0, 1.0, 0, 1.0, 4.0))
 
 
 def test_the_rank_correlation_is_spearmans():
     a, b = torch.tensor([1.0, 2, 3, 4, 5]), torch.tensor([1.0, 2, 3, 50, 4])
-    assert tightness.rank_correlation(a, a.exp()) == pytest.approx(1)
-    assert tightness.rank_correlation(a, -a) == pytest.approx(-1)
-    assert tightness.rank_correlation(a, b) == pytest.approx(0.9)  # 1 - 6 (1 + 1) / (5 (25 - 1))
+    assert report.rank_correlation(a, a.exp()) == pytest.approx(1)
+    assert report.rank_correlation(a, -a) == pytest.approx(-1)
+    assert report.rank_correlation(a, b) == pytest.approx(0.9)  # 1 - 6 (1 + 1) / (5 (25 - 1))
 
 
 def test_it_is_a_part_of_the_benchmarks():

@@ -12,9 +12,10 @@ import pytest
 import torch
 from conftest import folders
 
-from ammlib.checkpoint import load_weights, weights_digest
-from ammlib.recipes import make_recipe
-from ammlib.runs import checkpoint_path, load_run, run_or_load, weights_path
+from ammlib.models.weights import load_weights, weights_digest
+from ammlib.training.execute import run_or_load
+from ammlib.training.recipes import make_recipe
+from ammlib.training.runs import checkpoint_path, load_run, weights_path
 
 LONG = make_recipe("digits", "mlp", "amm", epochs=12)
 

@@ -5,8 +5,9 @@ import pytest
 import torch
 from torch import nn
 
-from ammlib import load_data, make_model, make_recipe, toy, train
-from ammlib.recipes import study
+from ammlib import load_data, make_model, make_recipe, train
+from ammlib.experiments import toy
+from ammlib.training.studies import study
 
 
 def test_the_points_fill_the_papers_rectangles():

@@ -2,21 +2,24 @@
 
 import re
 from copy import deepcopy
-from importlib import import_module
 
 import pytest
 import torch
 import torch.nn.functional as F
 from trainings import batch_norm_net, result, start, tiny
 
-from ammlib import AMM, prepare
-from ammlib.checkpoint import load_checkpoint, weights_digest
-from ammlib.data import Dataset, load_data, subset
-from ammlib.prepare import learning_rate, new_model, prepare_data
-from ammlib.runs import checkpoint_path, run_or_load
-from ammlib.train import TrainingError, train
+from ammlib import AMM
+from ammlib.data.batches import subset
+from ammlib.data.datasets import Dataset, load_data
+from ammlib.models.weights import weights_digest
+from ammlib.training import prepare
+from ammlib.training import train as train_module
+from ammlib.training.checkpoint import load_checkpoint
+from ammlib.training.execute import run_or_load
+from ammlib.training.prepare import learning_rate, new_model, prepare_data
+from ammlib.training.runs import checkpoint_path
+from ammlib.training.train import TrainingError, train
 
-module = import_module("ammlib.train")  # `ammlib.train` is the function
 CPU = torch.device("cpu")
 
 
@@ -151,7 +154,7 @@ def test_history_has_a_row_for_each_epoch(method):
 def test_the_history_of_a_long_training_has_a_row_for_every_few_epochs(monkeypatch):
     recipe = tiny(epochs=5)
     every = train(recipe, seed=0, progress=False)
-    monkeypatch.setattr(module, "ENTRIES", 2)
+    monkeypatch.setattr(train_module, "ENTRIES", 2)
     few = train(recipe, seed=0, progress=False)
     assert [row["epoch"] for row in few.history] == [2, 4, 5]
     assert few.history[-1] == every.history[-1] and weights_digest(few.model.state_dict()) == weights_digest(

@@ -2,10 +2,10 @@
 
 from torch import nn
 
-from ammlib.checkpoint import weights_digest
-from ammlib.prepare import prepare_data
-from ammlib.recipes import make_recipe
-from ammlib.train import Training
+from ammlib.models.weights import weights_digest
+from ammlib.training.prepare import prepare_data
+from ammlib.training.recipes import make_recipe
+from ammlib.training.train import Training
 
 
 def tiny(method="amm", **changes):

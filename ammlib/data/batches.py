@@ -56,7 +56,7 @@ def _check(x: Tensor, y: Tensor, batch_size: int) -> None:
         raise ValueError(f"batch_size must be at least 1, got {batch_size}")
 
 
-def unit(x: Tensor) -> Tensor:
+def model_input(x: Tensor) -> Tensor:
     """What a model takes: images as float32 in [0, 1]; points, which are float32 already, as they are."""
     return x if x.is_floating_point() else x.float().div_(255)
 
@@ -94,7 +94,7 @@ class Batches:
             x = self.windows[index, :, down, right]  # (B, C, H, W)
             if self.flip:
                 x = torch.where(mirror[:, None, None, None], x.flip(-1), x)
-            yield unit(x), self.y[index]
+            yield model_input(x), self.y[index]
 
     def _draw(self, epoch: int) -> list[Tensor]:
         """Order, offsets and mirroring of a whole epoch: always all of them, so that no option changes another."""
@@ -109,7 +109,7 @@ def eval_batches(x: Tensor, y: Tensor, batch_size: int = 500) -> Iterator[tuple[
     """Batches (x float32 in [0, 1], y) in the given order."""
     _check(x, y, batch_size)
     for images, labels in zip(x.split(batch_size), y.split(batch_size), strict=True):
-        yield unit(images), labels
+        yield model_input(images), labels
 
 
 def subset(n_total: int, n: int, seed: int) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as Samples
 
-from ammlib.data.batches import Batches, _generator, unit
+from ammlib.data.batches import Batches, _generator, model_input
 from ammlib.data.sources import DataError
 from ammlib.margin.processes import shard
 
@@ -23,7 +23,7 @@ def augmentation(train: bool) -> list:
 
     Test: the centre crop after the short side is resized to 256.
     """
-    from ammlib.vision import torchvision  # here because it takes seconds, and most data sets do without
+    from ammlib.data.vision import torchvision  # here because it takes seconds, and most data sets do without
 
     t = torchvision.transforms
     if train:
@@ -36,7 +36,7 @@ def image_folder(path: str | os.PathLike, train: bool):
 
     Normalisation is the model's first layer.
     """
-    from ammlib.vision import torchvision
+    from ammlib.data.vision import torchvision
 
     folder = Path(path) / ("train" if train else "val")
     if not folder.is_dir():
@@ -55,7 +55,7 @@ class Reader(Samples):
         self.paths, self.key = paths, key
 
     def __getitem__(self, row: int) -> Tensor:
-        from ammlib.vision import torchvision  # also in workers that do not fork
+        from ammlib.data.vision import torchvision  # also in workers that do not fork
 
         seed = _generator("image", self.key, row).initial_seed()
         with torch.random.fork_rng([]):
@@ -128,7 +128,7 @@ class FolderBatches(Batches):
         order = torch.randperm(len(self.y), generator=_generator("epoch", self.seed, epoch))
         parts = [shard(rows) for rows in order.split(self.batch_size)[start:]]
         for rows, images in zip(parts, self.x.read(parts, (self.seed, epoch)), strict=True):
-            yield unit(images), self.y[rows.to(self.y.device)]
+            yield model_input(images), self.y[rows.to(self.y.device)]
 
 
 def make_batches(

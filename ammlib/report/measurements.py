@@ -1,0 +1,43 @@
+"""Stored measurements, results/bench/*.json: where they are, what is in them, and on what and how they were made."""
+
+import json
+from pathlib import Path
+from textwrap import fill
+from typing import Any
+
+from ammlib.data.files import home
+from ammlib.training.runs import results_root
+
+Measured = dict[str, Any]  # one file
+VARIANTS = {  # what each changes of the recipe's MIN + EXP; AVG counts all samples, so it cannot be screened
+    "MIN + EXP, screened": {},
+    "MIN + EXP, exact": {"screen": None},
+    "AVG + EXP": {"aggregation": "avg"},
+}
+PARTS_OF_STEP = ("cross-entropy", "screening", "trajectories", "double backward")
+
+
+def path_of(part: str, folder: Path | None = None) -> Path:
+    return (folder or results_root() / "bench") / f"{part}.json"
+
+
+def load(part: str, folder: Path | None = None) -> Measured:
+    """What was measured of a part: that in the folder if there is, otherwise what is stored with the package."""
+    for path in (path_of(part, folder), path_of(part), path_of(part, home() / "results" / "bench")):
+        if path.exists():
+            return json.loads(path.read_text("utf-8"))
+    raise FileNotFoundError(
+        f"{path} is missing; `python -m ammlib bench --parts {part} --output {path.parent}` makes it"
+    )
+
+
+def about(measured: Measured) -> str:
+    """On what and how it was measured."""
+    versions = ", ".join(f"{name} {version}" for name, version in measured["versions"].items())
+    return f"{measured['machine']}; {versions}\n{fill(measured['method'], 110)}"
+
+
+def net_label(net: Measured) -> str:
+    """Such as "LeNet, CIFAR-10"."""
+    names = {"mlp": "MLP", "lenet": "LeNet", "liunet": "LiuNet", "resnet20": "ResNet-20", "densenet40": "DenseNet-40"}
+    return f"{names[net['arch']]}, {net['dataset'].upper().replace('CIFAR10', 'CIFAR-10')}"

@@ -1,0 +1,1 @@
+"""Recipes, training by them, and the runs that are stored."""
