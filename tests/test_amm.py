@@ -57,6 +57,18 @@ def test_exact_mode_keeps_the_samples_of_the_oracle_at_any_batch_size(batch, dig
         assert set(amm.kept.tolist()) == regulariser(net, x, y, "min", "exp", 32.0, 2.0, 1.0)[1]
 
 
+@pytest.mark.parametrize("screen", [None, "auto"])
+@pytest.mark.parametrize("kind", NETS)
+def test_the_strategy_for_a_gpu_gives_the_numbers_of_that_for_a_cpu(kind, screen, digits):
+    net, x = make_net(NETS[kind], gain=1.7), digits[0][:60]
+    y = half_right(net, x)
+    frugal, batched = (RecordingAMM(screen=screen, strategy=strategy) for strategy in ("frugal", "batched"))
+    ours, theirs = frugal(net, x, y), batched(net, x, y)
+    assert torch.equal(frugal.kept, batched.kept)
+    assert_same(ours, theirs)
+    assert_same(gradients(ours, net), gradients(theirs, net))
+
+
 # ---- by hand: a line with its boundary at 0, where overshoot 1 makes every margin 2|x|
 
 

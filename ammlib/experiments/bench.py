@@ -8,7 +8,7 @@ import torch
 
 from ammlib.data.files import home
 from ammlib.experiments import store, tightness
-from ammlib.experiments.cost import attacks, growth, screening, steps
+from ammlib.experiments.cost import attacks, growth, launches, screening, steps
 from ammlib.experiments.cost.nets import CASES
 from ammlib.margin.classifier import choose
 from ammlib.report import cost
@@ -29,11 +29,12 @@ class Part(NamedTuple):
 PARTS = {
     "steps": Part(steps.measure, cost.steps, tuple(CASES), steps.__doc__),
     "growth": Part(growth.measure, cost.growth, tuple(growth.NETS), growth.__doc__),
+    "launches": Part(launches.measure, cost.launches, launches.NETS, launches.__doc__),
     "deepfool": Part(attacks.measure, cost.deepfool, tuple(attacks.REPEATS), attacks.__doc__),
     "screening": Part(screening.measure, cost.screening, ("mlp",), screening.__doc__),
     "tightness": Part(tightness.measure, tightness_report.tightness, tuple(tightness.PUBLISHED), tightness.__doc__),
 }
-DEFAULT = ("steps", "growth", "deepfool")  # screening trains a net from beginning to end
+DEFAULT = ("steps", "growth", "launches", "deepfool")  # screening trains a net from beginning to end
 OUTPUT = home() / "out" / "bench"
 
 

@@ -2,7 +2,6 @@
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -22,28 +21,10 @@ from ammlib.margin.classifier import (
 )
 from ammlib.margin.deepfool import margin, walk
 from ammlib.margin.gradients import View, look, strategy_for
-from ammlib.margin.parts import AGGREGATION, SHRINKAGE, Shrinkage
+from ammlib.margin.parts import AGGREGATION, SHRINKAGE, Report, Shrinkage
 from ammlib.margin.processes import Shares, world
 from ammlib.margin.screening import everything, promising
 from ammlib.margin.trajectories import Course
-
-
-@dataclass(frozen=True)
-class Report:
-    """What one call of the regulariser did, in numbers of samples."""
-
-    correct: int
-    misclassified: int
-    attacked: int  # trajectories followed (all of them, unless screened)
-    fooled: int  # of these, arrived on the other side of the boundary
-    kept: int  # of these, counted
-    margin: float  # mean over the kept and correctly classified; NaN if there are none
-
-    @classmethod
-    def of(cls, correct: Tensor, attacked: Tensor, fooled: Tensor, kept: Tensor, m: Tensor) -> "Report":
-        """From columns (B,) of the whole batch."""
-        counts = (int(column.sum()) for column in (correct, ~correct, attacked, fooled, kept))
-        return cls(*counts, margin=float(m[kept & correct].mean()))
 
 
 class MarginRegulariser(nn.Module):
@@ -132,8 +113,8 @@ class AMM(MarginRegulariser):
     aggregation: "min", the smallest margin of each class, or "avg", all of them; shrinkage: "lin", "exp" or "inv".
     lam, c, d: the weight, and the slopes for correctly classified and for misclassified samples.
     screen: "auto" follows only the samples that can matter to "min"; None follows all of them.
-    options: steps, overshoot, num_rivals, strategy of the attack, see `deepfool`; clip, the largest value of EXP and INV;
-    relative, to divide a margin by ‖x‖ (Deep Defense); high_order, to let gradients flow through ∇f.
+    options: steps, overshoot, num_rivals, strategy, as of `deepfool`; clip, the largest value of EXP and INV; relative,
+    to divide a margin by ‖x‖ (Deep Defense); high_order, to let gradients flow through ∇f.
     """
 
     def __init__(

@@ -1,16 +1,17 @@
-"""DeepFool (eq. 2-4): how far a sample lies from the decision boundary, and how that distance depends on the weights.
+"""DeepFool (section 3.1): how far a sample lies from the decision boundary, and how that depends on the weights.
 
 Two passes give the numbers of a naive differentiation through the attack at a fraction of its cost.
 
-`walk` runs the attack without a graph and records every point x + Δ^(i) that it visits. Nothing of its choices, which
+`walk` runs the attack without a graph and records every point x + Δ^(i) that it visits. Nothing that it chooses, which
 samples matter, which class is the nearest, when to stop, has a derivative: so a graph is needed only for the samples
 that are kept in the end, and only at the points that they visited.
 
 `margin` looks at all these points in one batch, with a graph, and has every step r^(i) as a function of the weights. A
-step also depends on the earlier ones, which move its point: with n = ∇f/‖∇f‖, the linearised f there changes by ⟨∇f, dΔ⟩
-when the point moves by dΔ, and so r^(i) by -(1 + η) n ⟨n, dΔ⟩. Going back from v = Δ_x/‖Δ_x‖, the derivative of the norm, a
-change of the i-th step counts ⟨v, dr^(i)⟩, and what came before it counts with v - (1 + η) n ⟨n, v⟩. These weights v are
-constants; ‖Δ_x‖ in value and in derivative is its known value plus the sum of ⟨v, r^(i)⟩ less their value.
+step depends on the earlier ones too, since they move its point: if that moves by dΔ, the linearised f there changes by
+⟨∇f, dΔ⟩ and the step, with the unit normal n = ∇f/‖∇f‖, by -(1 + η) n ⟨n, dΔ⟩. So, going back from v = Δ_x/‖Δ_x‖, the
+derivative of the norm: a change dr of the last step changes the norm by ⟨v, dr⟩; a change of the steps before it, with
+what it makes of the last one, by ⟨v - (1 + η) n ⟨n, v⟩, dr⟩; and so on. These weights v are constants. In value and in
+derivative, ‖Δ_x‖ is its known value plus the sum of ⟨v, r^(i)⟩ less the value of that sum.
 """
 
 import torch
@@ -50,8 +51,7 @@ def deepfool(
         course = Course.of(f, check_values(x, f, y), num_rivals)
         path = walk(model, clean, course, how, steps=steps, overshoot=overshoot)
         # Judged at exactly the tensor that the caller can form: a smaller batch may round otherwise.
-        everything = torch.arange(len(x), device=x.device)
-        success = course.arrived(class_logits(model, x + path.delta), everything)
+        success = course.arrived(class_logits(model, x + path.delta))
     return AttackResult(path.delta, path.norm, success, path.taken(), f.argmax(1))
 
 
@@ -68,49 +68,51 @@ def walk(
     overshoot: float = 0.02,
 ) -> Walk:
     """Follow the attack from the clean samples, or from some `rows` of them whose `first` boundary is known."""
-    x = clean.points.detach()
-    rows = torch.arange(len(x), device=x.device) if rows is None else rows
+    x, f = clean.points.detach(), clean.f
     path = Walk.start(x, course, rows)
-    delta, moving, near = path.delta[rows], torch.ones_like(rows, dtype=torch.bool), first
-    view = View(x[rows], clean.f[rows]) if first else clean if clean.f.requires_grad else look(model, x)
+    if rows is None:
+        rows, view = torch.arange(len(x), device=x.device), clean if f.requires_grad else look(model, x)
+    else:
+        x, course, view = x[rows], course.at(rows), View(x[rows], f[rows])
+    delta, moving, near = torch.zeros_like(x), torch.ones_like(rows, dtype=torch.bool), first
     for i in range(steps):
-        near = near or nearest_rival(model, view, course, rows, moving, how, later=i > 0)  # eq. 2
+        near = near or nearest_rival(model, view, course, moving, how, later=i > 0)  # eq. 2
         if near is None:  # all have arrived
             break
-        moved = moving & near.distance.isfinite()
+        moved = moving & (near.distance < torch.inf)
         delta = torch.where(expand(moved, x), delta + step(near.gap, near.g, overshoot), delta)  # eq. 4
         path.steps.append(Step(rows, moved, view.points.detach(), view.f.argmax(1), near.target))
         path.delta[rows], path.norm[rows] = delta, delta.flatten(1).norm(dim=1)
 
         on = how.compact(moved)
-        if not len(on):
+        rows, x, delta, moving, course = rows[on], x[on], delta[on], moved[on], course.at(on)
+        if not len(rows):
             break
-        rows, delta, moving, near = rows[on], delta[on], moved[on], None
-        view = look(model, x[rows] + delta, graph=i + 1 < steps)
-        path.success[rows] = done = course.arrived(view.f.detach(), rows)
+        view, near = look(model, x + delta, graph=i + 1 < steps), None
+        path.success[rows] = done = course.arrived(view.f.detach())
         moving = moving & ~done
         if i + 1 < steps and how.pays_to_compact(moving):
             on = how.compact(moving)
-            if not len(on):
+            rows, x, delta, moving, course = rows[on], x[on], delta[on], moving[on], course.at(on)
+            if not len(rows):
                 break
-            rows, delta, moving = rows[on], delta[on], moving[on]
-            view = look(model, view.points[on])
+            view = look(model, x + delta)
     return path
 
 
 def nearest_rival(
-    model: nn.Module, view: View, course: Course, rows: Tensor, moving: Tensor, how: Strategy, later: bool = False
+    model: nn.Module, view: View, course: Course, moving: Tensor, how: Strategy, later: bool
 ) -> Boundary | None:
     """The nearest boundary of the rows that move, of all rivals or, `later`, of those within reach; None if none."""
-    gap = course.gaps(view.f.detach(), rows)
+    gap = course.gaps(view.f.detach())
     reach = LATER_REACH * gap.amax(1, keepdim=True) if later else -torch.finfo(gap.dtype).max
-    return nearest(model, view, course.rivals[rows], gap, (gap >= reach) & moving.unsqueeze(1), how)
+    return nearest(model, view, course.rivals, gap, (gap >= reach) & moving.unsqueeze(1), how)
 
 
 def nearest(
     model: nn.Module, view: View, rivals: Tensor, gap: Tensor, wanted: Tensor, how: Strategy
 ) -> Boundary | None:
-    """Of the `wanted` (n, K) rivals the one whose linearised boundary, |gap| / ‖g‖ away, is the nearest; None if none."""
+    """Of the `wanted` (n, K) rivals the one whose linearised boundary, |gap| / ‖g‖ away, is nearest; None if none."""
     pairs = how.gradients(model, view, view.f.detach().argmax(1), rivals, wanted)
     if pairs is None:
         return None

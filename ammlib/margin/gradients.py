@@ -65,8 +65,8 @@ class Pairs(NamedTuple):
 class Strategy(Protocol):
     """How the gradients of many pairs are taken, and whether rows that need none are left out."""
 
-    def compact(self, mask: Tensor) -> Tensor:
-        """The rows (n,) to go on with, of which at least those where `mask` holds."""
+    def compact(self, mask: Tensor) -> Tensor | slice:
+        """The rows to go on with, at least those where `mask` (n,) holds."""
 
     def pays_to_compact(self, mask: Tensor) -> bool:
         """Is it cheaper to look at the rows of `mask` again than to go on with all that a view has?"""
@@ -114,8 +114,8 @@ class Frugal:
 class Batched:
     """For a GPU, where a small net costs what it launches: all rows, all pairs in one batched backward pass."""
 
-    def compact(self, mask: Tensor) -> Tensor:
-        return torch.arange(len(mask), device=mask.device)
+    def compact(self, mask: Tensor) -> slice:
+        return slice(None)
 
     def pays_to_compact(self, mask: Tensor) -> bool:
         return False

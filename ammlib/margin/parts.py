@@ -1,7 +1,8 @@
-"""The small parts of a margin regulariser: which margins count (section 3.3.1), and for how much (section 3.3.2)."""
+"""The small parts of a margin regulariser: which margins count (section 3.3.1), for how much (3.3.2), and a report."""
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -65,3 +66,21 @@ SHRINKAGE = {
     "exp": Shrinkage(torch.exp, math.log),
     "inv": Shrinkage(hyperbola, inverse_hyperbola),
 }
+
+
+@dataclass(frozen=True)
+class Report:
+    """What one call of the regulariser did, in numbers of samples."""
+
+    correct: int
+    misclassified: int
+    attacked: int  # trajectories followed (all of them, unless screened)
+    fooled: int  # of these, arrived on the other side of the boundary
+    kept: int  # of these, counted
+    margin: float  # mean over the kept and correctly classified; NaN if there are none
+
+    @classmethod
+    def of(cls, correct: Tensor, attacked: Tensor, fooled: Tensor, kept: Tensor, m: Tensor) -> "Report":
+        """From columns (B,) of the whole batch."""
+        counts = (int(column.sum()) for column in (correct, ~correct, attacked, fooled, kept))
+        return cls(*counts, margin=float(m[kept & correct].mean()))

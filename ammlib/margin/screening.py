@@ -1,10 +1,10 @@
 """Which trajectories MIN has to follow: those of the samples that may be among the smallest margins of the batch.
 
-The first step of the attack tells a margin nearly exactly, but wants a gradient for each (sample, rival) pair. The logit
-gap costs nothing, but tells the margin only as far as gradients have the same length: |gap| / ‖∇gap‖ is the distance. So
-a few pairs are looked at first, and show how near the smallest are and how long gradients get; then all pairs that a
-gradient as long as the longest seen would bring among the smallest; and again, if these show a longer one. Where
-gradients differ much in length this goes up to all pairs. A misclassified sample has one rival, its label, and any may
+The first step of the attack tells a margin nearly exactly, but wants a gradient for each (sample, rival) pair. The
+logit gap costs nothing, but tells the margin |gap| / ‖∇gap‖ only as far as gradients are of the same length. So a few
+pairs are looked at first, and show how near the smallest are and how long gradients get; then all pairs that a gradient
+as long as the longest seen would bring near enough to matter; and again, as these may show a longer one. Where
+gradients differ much in length, this goes up to all pairs. A misclassified sample has one rival, its label, and any may
 end with the largest margin: all of these are followed.
 """
 
@@ -35,11 +35,9 @@ def promising(
 ) -> tuple[Tensor, Boundary]:
     """The samples to follow (n,), and their nearest boundaries. All processes meet in each round."""
     x, correct = clean.points.detach(), ~course.targeted
-    gap = course.gaps(clean.f.detach(), torch.arange(len(x), device=x.device))
+    gap = course.gaps(clean.f.detach())
     rank = max(LEAST, int(TOP * shares.total))
-    near = Boundary(
-        torch.full_like(gap[:, 0], torch.inf), course.rivals[:, 0], gap[:, 0], torch.zeros_like(x), x.new_zeros(len(x))
-    )
+    near = Boundary.unknown(x, course)
     seen, wanted = torch.zeros_like(gap, dtype=torch.bool), torch.zeros_like(gap, dtype=torch.bool)
     wanted[:, 0] = ~correct | shares.own(likely(*shares.gather(-gap[:, 0], y, correct), rank))
     while shares.anywhere(wanted.any()):
@@ -66,13 +64,15 @@ def nearer(
 ) -> Boundary:
     """The nearest boundaries (B,) after a look at the `wanted` (B, K) pairs."""
     rows = how.compact(wanted.any(1))
-    found = (
-        nearest(model, look(model, x[rows]), course.rivals[rows], gap[rows], wanted[rows], how) if len(rows) else None
-    )
+    if not len(x[rows]):
+        return near
+    found = nearest(model, look(model, x[rows]), course.rivals[rows], gap[rows], wanted[rows], how)
     if found is None:
         return near
     before = Boundary(*(part[rows] for part in near))
     closer = found.distance < before.distance
     merged = [torch.where(expand(closer, new), new, old) for new, old in zip(found, before, strict=True)]
     merged[-1] = torch.maximum(found.longest, before.longest)
-    return Boundary(*(old.index_copy(0, rows, part) for old, part in zip(near, merged, strict=True)))
+    for all_of_them, part in zip(near, merged, strict=True):
+        all_of_them[rows] = part
+    return near

@@ -27,6 +27,12 @@ class Boundary(NamedTuple):
     g: Tensor  # (n, ...) the gap's gradient
     longest: Tensor  # (n,) the length of the longest gradient looked at
 
+    @classmethod
+    def unknown(cls, x: Tensor, course: "Course") -> "Boundary":
+        """Before any look from the points x."""
+        nowhere = x.new_full((len(x),), torch.inf)
+        return cls(nowhere, course.rivals[:, 0].clone(), -nowhere, torch.zeros_like(x), torch.zeros_like(nowhere))
+
 
 class Step(NamedTuple):
     """One iteration of n samples: the points it starts from and the two classes whose boundary it steps to."""
@@ -51,10 +57,10 @@ class Walk:
     steps: list[Step]
 
     @classmethod
-    def start(cls, x: Tensor, course: "Course", rows: Tensor) -> "Walk":
-        """Before the first step of some rows."""
+    def start(cls, x: Tensor, course: "Course", rows: Tensor | None) -> "Walk":
+        """Before the first step of some rows, or of all."""
         nobody = torch.zeros_like(course.targeted)
-        followed = nobody.index_fill(0, rows, True)
+        followed = ~nobody if rows is None else nobody.index_fill(0, rows, True)
         return cls(x, course, followed, torch.zeros_like(x), x.new_zeros(len(x)), nobody, [])
 
     def taken(self) -> Tensor:
@@ -84,16 +90,21 @@ class Course:
         rivals[:, 0] = torch.where(targeted, goal, rivals[:, 0])
         return cls(goal, targeted, rivals)
 
-    def gaps(self, f: Tensor, rows: Tensor) -> Tensor:
-        """f_k - f_reference <= 0 (n, K) between the predicted class and its rivals; of no rival it is infinite."""
-        gap = f.gather(1, self.rivals[rows]) - f.amax(1, keepdim=True)
+    def at(self, rows: Tensor | slice) -> "Course":
+        """The course of some of the samples."""
+        return Course(self.goal[rows], self.targeted[rows], self.rivals[rows])
+
+    def gaps(self, f: Tensor) -> Tensor:
+        """f_k - f_reference <= 0 (B, K) between the predicted class and its rivals; of no rival it is infinite."""
+        gap = f.gather(1, self.rivals) - f.amax(1, keepdim=True)
         gap.clamp_(min=-torch.finfo(gap.dtype).max)  # the difference of finite logits may overflow
-        gap[:, 1:].masked_fill_(self.targeted[rows].unsqueeze(1), -torch.inf)
+        gap[:, 1:].masked_fill_(self.targeted.unsqueeze(1), -torch.inf)
         return gap
 
-    def arrived(self, f: Tensor, rows: Tensor) -> Tensor:
+    def arrived(self, f: Tensor) -> Tensor:
         """Has the prediction left its class, or reached the label where targeted?"""
-        return ((f.argmax(1) == self.goal[rows]) == self.targeted[rows]) & f.isfinite().all(1)
+        top, prediction = f.max(1)  # NaN if one of the logits is
+        return ((prediction == self.goal) == self.targeted) & (top.abs() < torch.inf)
 
 
 def expand(v: Tensor, like: Tensor) -> Tensor:

@@ -54,6 +54,17 @@ def shares(measured: Measured) -> str:
     return aligned(rows)
 
 
+def launches(measured: Measured) -> str:
+    """What a step launches and how often it waits for the device, by strategy."""
+    rows = [("net", "strategy", "launches", "x plain", "waits for the device")]
+    for net in measured["nets"].values():
+        plain_launches, _ = net["launches_and_waits"]["plain"]
+        for name, (count, waits) in net["launches_and_waits"].items():
+            ratio = "" if name == "plain" else f"{count / plain_launches:.1f}"
+            rows.append((net_label(net), name, str(count), ratio, str(waits)))
+    return aligned(rows)
+
+
 def exponent(values: Sequence[float], times: Sequence[float]) -> float:
     """p of the power law time ~ value^p that fits best on a log-log scale."""
     return float(np.polyfit(np.log(values), np.log(times), 1)[0])

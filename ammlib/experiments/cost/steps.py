@@ -18,6 +18,7 @@ from tqdm.auto import tqdm
 from ammlib.experiments.cost.memory import peaks
 from ammlib.experiments.cost.nets import CASES, Case, Clock, Net, partly_trained
 from ammlib.margin.amm import AMM
+from ammlib.margin.screening import everything
 from ammlib.report.measurements import PARTS_OF_STEP, VARIANTS
 
 STEPS = (1, 2, 3, 4, 5, 6)  # u, the iterations of the attack
@@ -47,7 +48,8 @@ def timed(net: Net, variant: str, steps: int) -> AMM:
 def spent(amm: AMM) -> tuple[float, float]:
     """Milliseconds of screening, and of following trajectories to their end, in the last call."""
     clock, follow = amm.follow.clock, amm.follow
-    return clock.between(follow.start, follow.end), clock.between(follow.end, amm.margin.start)
+    screening = 0.0 if follow.part is everything else clock.between(follow.start, follow.end)
+    return screening, clock.between(follow.end, amm.margin.start)
 
 
 def measure(archs: Iterable[str] = tuple(CASES), repeats: int | None = None) -> dict[str, Any]:
