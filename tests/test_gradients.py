@@ -35,5 +35,6 @@ def test_the_device_chooses_the_strategy_unless_it_is_named():
     cpu, gpu = torch.device("cpu"), torch.device("cuda")
     assert strategy_for("auto", cpu) is STRATEGIES["frugal"] and strategy_for("auto", gpu) is STRATEGIES["batched"]
     assert strategy_for("batched", cpu) is STRATEGIES["batched"]
+    assert strategy_for("auto", gpu, 3 * 224 * 224) is STRATEGIES["frugal"]  # whose rivals would not fit into memory
     with pytest.raises(ValueError, match="unknown strategy 'fast'; choose from frugal, batched"):
         strategy_for("fast", cpu)

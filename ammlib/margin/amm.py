@@ -79,7 +79,11 @@ class MarginRegulariser(nn.Module):
         Training minimises it beside the loss and the weight decay (eq. 7).
         """
         check_images(x)
-        model, how, shares = unwrapped(model), strategy_for(self.strategy, x.device), Shares(len(x), x.device)
+        model, how, shares = (
+            unwrapped(model),
+            strategy_for(self.strategy, x.device, x[:1].numel()),
+            Shares(len(x), x.device),
+        )
         reuse = logits is not None and logits.dtype == x.dtype and not differs_in_eval_mode(model)
         reuse = reuse and not torch.is_autocast_enabled(x.device.type)
         with frozen(model, x):

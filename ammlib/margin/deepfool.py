@@ -44,7 +44,7 @@ def deepfool(
     """
     check_attack(steps, overshoot, num_rivals)
     check_images(x)
-    model, how = unwrapped(model), strategy_for(strategy, x.device)
+    model, how = unwrapped(model), strategy_for(strategy, x.device, x[:1].numel())
     with frozen(model, x), torch.no_grad():
         clean = look(model, x)
         f = clean.f.detach()

@@ -65,6 +65,8 @@ class Pairs(NamedTuple):
 class Strategy(Protocol):
     """How the gradients of many pairs are taken, and whether rows that need none are left out."""
 
+    at_once: bool  # look at all pairs at once, rather than at a few to see which others are worth it
+
     def compact(self, mask: Tensor) -> Tensor | slice:
         """The rows to go on with, at least those where `mask` (n,) holds."""
 
@@ -79,6 +81,8 @@ class Strategy(Protocol):
 
 class Frugal:
     """For a CPU, whose time is arithmetic: no row and no pair that is not needed."""
+
+    at_once = False
 
     def compact(self, mask: Tensor) -> Tensor:
         return mask.nonzero().squeeze(1)
@@ -114,6 +118,8 @@ class Frugal:
 class Batched:
     """For a GPU, where a small net costs what it launches: all rows, all pairs in one batched backward pass."""
 
+    at_once = True
+
     def compact(self, mask: Tensor) -> slice:
         return slice(None)
 
@@ -136,13 +142,14 @@ class Batched:
         return Pairs(g.flatten(0, 1), torch.zeros_like(rivals).scatter_(1, column, place), known)
 
 
+SMALL = 3 * 64 * 64  # numbers of a sample, up to which a net on a GPU costs what it launches
 STRATEGIES: dict[str, Strategy] = {"frugal": Frugal(), "batched": Batched()}
 
 
-def strategy_for(name: str, device: torch.device) -> Strategy:
-    """The strategy of this name; "auto" is frugal on a CPU and batched elsewhere."""
+def strategy_for(name: str, device: torch.device, numel: int = 0) -> Strategy:
+    """The strategy of this name; "auto" is batched on a GPU for small samples: K times as many must fit into memory."""
     if name == "auto":
-        name = "frugal" if device.type == "cpu" else "batched"
+        name = "frugal" if device.type == "cpu" or numel > SMALL else "batched"
     return choose("strategy", name, STRATEGIES)
 
 

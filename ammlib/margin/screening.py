@@ -39,7 +39,10 @@ def promising(
     rank = max(LEAST, int(TOP * shares.total))
     near = Boundary.unknown(x, course)
     seen, wanted = torch.zeros_like(gap, dtype=torch.bool), torch.zeros_like(gap, dtype=torch.bool)
-    wanted[:, 0] = ~correct | shares.own(likely(*shares.gather(-gap[:, 0], y, correct), rank))
+    if how.at_once:
+        wanted = gap.isfinite()
+    else:
+        wanted[:, 0] = ~correct | shares.own(likely(*shares.gather(-gap[:, 0], y, correct), rank))
     while shares.anywhere(wanted.any()):
         near, seen = nearer(model, near, x, course, gap, wanted, how), seen | wanted
         distance, longest = shares.gather(torch.where(correct, near.distance, torch.inf), near.longest * correct)

@@ -1,4 +1,4 @@
-"""Operations that a training step launches and how often it waits for the device, as a small net on a GPU pays for them.
+"""Operations that a training step launches and how often it waits for the device: what a small net costs on a GPU.
 
 Counted, not timed, so that it needs no GPU: every operation that PyTorch dispatches in a step, other than views and
 allocations, and of these the ones whose result Python or a shape depends on, which wait until all that was launched
