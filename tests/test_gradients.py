@@ -17,10 +17,13 @@ def test_gradients_of_many_pairs_are_those_of_each(layers, pairs, strategy):
     reference = torch.zeros(5, dtype=torch.long)
     order = torch.stack([torch.randperm(9, generator=torch.Generator().manual_seed(i)) for i in range(5)])
     wanted = order < torch.tensor(pairs).unsqueeze(1)  # anywhere among the rivals
-    found = STRATEGIES[strategy].gradients(net, look(net, points), reference, rivals, wanted)
-    assert (found.known >= wanted).all()
-    row, k = found.known.nonzero(as_tuple=True)
-    assert_same(found.g[found.place[row, k]], gap_and_gradient(net, points[row], reference[row], rivals[row, k])[1])
+    gap = -order.double() - 1  # the wanted have the smallest
+    found = STRATEGIES[strategy].gradients(net, look(net, points), reference, rivals, gap, wanted)
+    row, k = (found.gap > -torch.inf).nonzero(as_tuple=True)
+    target = found.target[row, k]
+    measured = torch.zeros(5, 10, dtype=torch.bool).index_put((row, target), torch.tensor(True))
+    assert (measured[:, 1:] >= wanted).all()
+    assert_same(found.g[found.place[row, k]], gap_and_gradient(net, points[row], reference[row], target)[1])
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -28,7 +31,8 @@ def test_where_no_pair_is_wanted_there_are_no_gradients(strategy):
     net, points = make_net(lambda: nn.Linear(6, 10)), torch.randn(5, 6).double()
     rivals, reference = torch.arange(1, 10).expand(5, 9), torch.zeros(5, dtype=torch.long)
     nothing = torch.zeros(5, 9, dtype=torch.bool)
-    assert STRATEGIES[strategy].gradients(net, look(net, points), reference, rivals, nothing) is None
+    gap = -torch.ones(5, 9).double()
+    assert STRATEGIES[strategy].gradients(net, look(net, points), reference, rivals, gap, nothing) is None
 
 
 def test_the_device_chooses_the_strategy_unless_it_is_named():

@@ -113,15 +113,15 @@ def nearest(
     model: nn.Module, view: View, rivals: Tensor, gap: Tensor, wanted: Tensor, how: Strategy
 ) -> Boundary | None:
     """Of the `wanted` (n, K) rivals the one whose linearised boundary, |gap| / ‖g‖ away, is nearest; None if none."""
-    pairs = how.gradients(model, view, view.f.detach().argmax(1), rivals, wanted)
+    pairs = how.gradients(model, view, view.f.detach().argmax(1), rivals, gap, wanted)
     if pairs is None:
         return None
-    size = pairs.g.flatten(1).norm(dim=1)[pairs.place]  # (n, K)
-    distance = -gap / size
-    reachable = pairs.known & (distance / size < torch.finfo(size.dtype).max / 100)  # else a vanishing gradient
+    size = pairs.g.flatten(1).norm(dim=1)[pairs.place]  # (n, T)
+    distance = -pairs.gap / size
+    reachable = distance / size < torch.finfo(size.dtype).max / 100  # else a vanishing gradient, or none
     distance, k = torch.where(reachable, distance, torch.inf).min(1, keepdim=True)
-    target, gap, place = (values.gather(1, k).squeeze(1) for values in (rivals, gap, pairs.place))
-    longest = torch.where(pairs.known, size, 0).amax(1)
+    target, gap, place = (values.gather(1, k).squeeze(1) for values in (pairs.target, pairs.gap, pairs.place))
+    longest = torch.where(pairs.gap > -torch.inf, size, 0).amax(1)
     return Boundary(distance.squeeze(1), target, gap, pairs.g[place], longest)
 
 

@@ -55,11 +55,12 @@ def gap_to(f: Tensor, reference: Tensor, target: Tensor | None = None) -> Tensor
 
 
 class Pairs(NamedTuple):
-    """Gradients of the gaps between n points and some of their K rivals."""
+    """n points, T rivals of each, and the gradients of the gaps between them."""
 
+    gap: Tensor  # (n, T) infinite where nothing is known
+    target: Tensor  # (n, T)
     g: Tensor  # (P, ...)
-    place: Tensor  # (n, K) which of them is a pair's, where it is `known`
-    known: Tensor  # (n, K) bool
+    place: Tensor  # (n, T) which of them is a pair's
 
 
 class Strategy(Protocol):
@@ -74,9 +75,9 @@ class Strategy(Protocol):
         """Is it cheaper to look at the rows of `mask` again than to go on with all that a view has?"""
 
     def gradients(
-        self, model: nn.Module, view: View, reference: Tensor, rivals: Tensor, wanted: Tensor
+        self, model: nn.Module, view: View, reference: Tensor, rivals: Tensor, gap: Tensor, wanted: Tensor
     ) -> Pairs | None:
-        """∇(f_rival - f_reference) of at least the `wanted` (n, K) pairs; None if none is."""
+        """∇(f_rival - f_reference) of at least the `wanted` (n, K) pairs, a point's smallest gaps; None if none is."""
 
 
 class Frugal:
@@ -91,7 +92,7 @@ class Frugal:
         return 2 * int(mask.sum()) <= len(mask)
 
     def gradients(
-        self, model: nn.Module, view: View, reference: Tensor, rivals: Tensor, wanted: Tensor
+        self, model: nn.Module, view: View, reference: Tensor, rivals: Tensor, gap: Tensor, wanted: Tensor
     ) -> Pairs | None:
         """A backward pass through the view takes one pair of each point, its first, then its second, ...
 
@@ -112,7 +113,7 @@ class Frugal:
         for part in left.split(n) if len(left) else ():
             g[part] = gap_and_gradient(model, view.points[row[part]], reference[part], target[part])[1]
         place = (wanted.flatten().cumsum(0) - 1).view_as(wanted)
-        return Pairs(g, place, wanted)
+        return Pairs(torch.where(wanted, gap, -torch.inf), rivals, g, place)
 
 
 class Batched:
@@ -127,19 +128,18 @@ class Batched:
         return False
 
     def gradients(
-        self, model: nn.Module, view: View, reference: Tensor, rivals: Tensor, wanted: Tensor
+        self, model: nn.Module, view: View, reference: Tensor, rivals: Tensor, gap: Tensor, wanted: Tensor
     ) -> Pairs | None:
         passes = int(wanted.sum(1).amax()) if len(wanted) else 0  # the one wait for the device
         if not passes:
             return None
-        column = wanted.byte().argsort(dim=1, descending=True, stable=True)[:, :passes]  # (n, passes) the wanted first
-        target = rivals.gather(1, column).T.unsqueeze(2)  # (passes, n, 1)
-        weights = view.f.new_zeros(passes, *view.f.shape).scatter_(2, target, 1)
-        weights.scatter_(2, reference.view(1, -1, 1).expand_as(target), -1)
+        gap, column = gap.topk(passes)
+        target = rivals.gather(1, column)  # (n, passes)
+        weights = view.f.new_zeros(passes, *view.f.shape).scatter_(2, target.T.unsqueeze(2), 1)
+        weights.scatter_(2, reference.view(1, -1, 1).expand(passes, -1, 1), -1)
         g = backward(view, weights, batched=True)  # (passes, n, ...)
-        place = torch.arange(g.shape[0] * g.shape[1], device=g.device).view(passes, -1).T  # (n, passes)
-        known = torch.zeros_like(wanted).scatter_(1, column, True)
-        return Pairs(g.flatten(0, 1), torch.zeros_like(rivals).scatter_(1, column, place), known)
+        place = torch.arange(passes * len(gap), device=gap.device).view(passes, -1).T
+        return Pairs(gap, target, g.flatten(0, 1), place)
 
 
 SMALL = 3 * 64 * 64  # numbers of a sample, up to which a net on a GPU costs what it launches

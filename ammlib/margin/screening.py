@@ -33,25 +33,39 @@ def everything(
 def promising(
     model: nn.Module, clean: View, course: Course, y: Tensor, shares: Shares, how: Strategy
 ) -> tuple[Tensor, Boundary]:
-    """The samples to follow (n,), and their nearest boundaries. All processes meet in each round."""
+    """The samples to follow (n,), and their nearest boundaries."""
     x, correct = clean.points.detach(), ~course.targeted
-    gap = course.gaps(clean.f.detach())
-    rank = max(LEAST, int(TOP * shares.total))
-    near = Boundary.unknown(x, course)
-    seen, wanted = torch.zeros_like(gap, dtype=torch.bool), torch.zeros_like(gap, dtype=torch.bool)
+    gap, rank = course.gaps(clean.f.detach()), max(LEAST, int(TOP * shares.total))
     if how.at_once:
-        wanted = gap.isfinite()
+        near = nearer(model, Boundary.unknown(x, course), x, course, gap, gap > -torch.inf, how)
     else:
-        wanted[:, 0] = ~correct | shares.own(likely(*shares.gather(-gap[:, 0], y, correct), rank))
-    while shares.anywhere(wanted.any()):
-        near, seen = nearer(model, near, x, course, gap, wanted, how), seen | wanted
-        distance, longest = shares.gather(torch.where(correct, near.distance, torch.inf), near.longest * correct)
-        limit = distance.kthvalue(rank).values if shares.total >= rank else distance.new_tensor(torch.inf)
-        bound = near.distance.clamp(max=limit).unsqueeze(1)  # what is farther changes nothing
-        too_far = (-gap > REACH * longest.max() * bound) & (limit < torch.inf)
-        wanted = ~(seen | too_far) & gap.isfinite() & correct.unsqueeze(1)
+        near = few_first(model, x, course, gap, y, shares, rank, how)
+    limit = limit_of(near, correct, shares, rank)  # All processes meet here.
     rows = (~correct | (near.distance <= NEARLY * limit)).nonzero().squeeze(1)
     return rows, Boundary(*(part[rows] for part in near))
+
+
+def few_first(
+    model: nn.Module, x: Tensor, course: Course, gap: Tensor, y: Tensor, shares: Shares, rank: int, how: Strategy
+) -> Boundary:
+    """The nearest boundaries (B,) of all that matter, in rounds, in each of which all processes meet."""
+    near, correct = Boundary.unknown(x, course), ~course.targeted
+    seen, wanted = torch.zeros_like(gap, dtype=torch.bool), torch.zeros_like(gap, dtype=torch.bool)
+    wanted[:, 0] = ~correct | shares.own(likely(*shares.gather(-gap[:, 0], y, correct), rank))
+    while shares.anywhere(wanted.any()):
+        near, seen = nearer(model, near, x, course, gap, wanted, how), seen | wanted
+        (longest,) = shares.gather(near.longest * correct)
+        limit = limit_of(near, correct, shares, rank)
+        bound = near.distance.clamp(max=limit).unsqueeze(1)  # what is farther changes nothing
+        too_far = (-gap > REACH * longest.max() * bound) & (limit < torch.inf)
+        wanted = ~(seen | too_far) & (gap > -torch.inf) & correct.unsqueeze(1)
+    return near
+
+
+def limit_of(near: Boundary, correct: Tensor, shares: Shares, rank: int) -> Tensor:
+    """The distance that `rank` of the correct samples stay below; infinite if there are not so many."""
+    (distance,) = shares.gather(torch.where(correct, near.distance, torch.inf))
+    return distance.kthvalue(rank).values if len(distance) >= rank else distance.new_tensor(torch.inf)
 
 
 def likely(size: Tensor, y: Tensor, correct: Tensor, rank: int) -> Tensor:
@@ -72,10 +86,9 @@ def nearer(
     found = nearest(model, look(model, x[rows]), course.rivals[rows], gap[rows], wanted[rows], how)
     if found is None:
         return near
-    before = Boundary(*(part[rows] for part in near))
-    closer = found.distance < before.distance
-    merged = [torch.where(expand(closer, new), new, old) for new, old in zip(found, before, strict=True)]
-    merged[-1] = torch.maximum(found.longest, before.longest)
-    for all_of_them, part in zip(near, merged, strict=True):
-        all_of_them[rows] = part
+    closer = found.distance < near.distance[rows]
+    longest = torch.maximum(found.longest, near.longest[rows])
+    for known, new in zip(near, found, strict=True):
+        known[rows] = torch.where(expand(closer, new), new, known[rows])
+    near.longest[rows] = longest
     return near

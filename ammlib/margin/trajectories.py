@@ -104,7 +104,7 @@ class Course:
     def arrived(self, f: Tensor) -> Tensor:
         """Has the prediction left its class, or reached the label where targeted?"""
         top, prediction = f.max(1)  # NaN if one of the logits is
-        return ((prediction == self.goal) == self.targeted) & (top.abs() < torch.inf)
+        return ((prediction == self.goal) == self.targeted) & (top < torch.inf)
 
 
 def expand(v: Tensor, like: Tensor) -> Tensor:
