@@ -84,11 +84,12 @@ class MarginRegulariser(nn.Module):
             strategy_for(self.strategy, x.device, x[:1].numel()),
             Shares(len(x), x.device),
         )
+        logits = None if logits is None else as_classes(logits).detach()
         reuse = logits is not None and logits.dtype == x.dtype and not differs_in_eval_mode(model)
         reuse = reuse and not torch.is_autocast_enabled(x.device.type)
         with frozen(model, x):
             with torch.no_grad():
-                clean = View(x, as_classes(logits).detach()) if reuse else look(model, x, self.follow is not promising)
+                clean = View(x, logits) if reuse else look(model, x, self.follow is not promising)
                 f = clean.f.detach()
                 y = check_values(x, f, y)
                 course = Course.of(f, y, self.num_rivals)
@@ -104,9 +105,9 @@ class MarginRegulariser(nn.Module):
             m = self.margin(model, path, mine, self.overshoot, self.high_order) / size[mine]
             found = torch.zeros_like(path.norm).index_copy_(0, mine, m.detach())
             self.columns = (correct, *shares.gather(path.followed, path.success), kept, *shares.gather(found))
-        if not len(mine) and not self.warned and not path.success.any():
+        if len(x) and not len(mine) and not self.warned and not self.columns[2].any():  # in no process
             self.warned = True
-            warnings.warn(f"no sample was fooled, so that the term is zero; {why_not_fooled(f)}", stacklevel=2)
+            warnings.warn(f"no sample was fooled, so that the term is zero; {why_not_fooled(f)}", stacklevel=4)
         t = torch.where(course.targeted[mine], self.d * m, -self.c * m)
         return self.shrinkage.term(t, self.lam, self.clip).sum() / (shares.total / world())
 

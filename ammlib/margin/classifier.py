@@ -129,7 +129,7 @@ def check_values(x: Tensor, f: Tensor, y: Tensor | None = None) -> Tensor | None
     if f.ndim != 2 or f.shape[0] != len(x):
         raise ValueError(f"logits must have shape ({len(x)}, classes), got {tuple(f.shape)}")
     seen = [x.sum(dtype=torch.float64), f.sum(dtype=torch.float64)]
-    y = None if y is None else as_labels(y, f)
+    y = None if y is None else as_labels(y, *f.shape)
     if y is not None and len(y):
         seen += [bound.double() for bound in y.aminmax()]
     x_sum, f_sum, *bounds = torch.stack(seen).tolist()
@@ -142,12 +142,12 @@ def check_values(x: Tensor, f: Tensor, y: Tensor | None = None) -> Tensor | None
     return y
 
 
-def as_labels(y: Tensor, f: Tensor) -> Tensor:
+def as_labels(y: Tensor, samples: int, classes: int = 2) -> Tensor:
     """Class indices of any integer type, or for two classes 0. and 1., of shape (B,) or (B, 1), as int64 (B,)."""
-    y = y.squeeze(1) if y.shape == (len(f), 1) else y
-    if y.shape != (len(f),):
-        raise ValueError(f"labels must have shape ({len(f)},), got {tuple(y.shape)}")
-    if y.is_floating_point() and (f.shape[1] > 2 or not torch.equal(y, y.round())):
+    y = y.squeeze(1) if y.shape == (samples, 1) else y
+    if y.shape != (samples,):
+        raise ValueError(f"labels must have shape ({samples},), got {tuple(y.shape)}")
+    if y.is_floating_point() and (classes > 2 or not torch.equal(y, y.round())):
         raise TypeError(f"labels must be int64 class indices, got {y.dtype}")
     return y.long()
 
@@ -178,10 +178,9 @@ def choose(kind: str, name: str, choices: Mapping[str, T]) -> T:
 
 def why_not_fooled(f: Tensor) -> str:
     """What probably keeps the attack from changing a single prediction, by the logits (B, C) of a batch."""
-    if ((f >= 0) & (f <= 1)).all():
-        sums_to_one = torch.allclose(f.sum(1), torch.ones_like(f[:, 0]), atol=1e-3)
-        layer = "softmax" if sums_to_one else "sigmoid"
-        return f"the outputs look like probabilities: leave out the final {layer}, the attack needs logits"
-    if (f.amax(0) == f.amin(0)).all():
+    bounded, constant = ((f >= 0) & (f <= 1)).all(), len(f) > 1 and (f == f[:1]).all()
+    if bounded and (not constant or f.sum(1).allclose(f.new_ones(()), atol=1e-3)):  # saturated ones may be constant
+        return "the outputs look like probabilities: leave out the final softmax or sigmoid, the attack needs logits"
+    if constant:
         return "the logits are the same for all samples: the net seems dead"
     return "its gradients may vanish, or it may need more `steps`"

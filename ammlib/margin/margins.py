@@ -12,7 +12,16 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 from tqdm.auto import tqdm
 
-from ammlib.margin.classifier import as_tensor, choose, class_logits, frozen, parameters_like, why_not_fooled
+from ammlib.margin.classifier import (
+    as_labels,
+    as_tensor,
+    choose,
+    class_logits,
+    frozen,
+    parameters_like,
+    unwrapped,
+    why_not_fooled,
+)
 from ammlib.margin.deepfool import deepfool
 from ammlib.margin.tight import tight
 
@@ -95,14 +104,14 @@ def margins(
         x, y = (as_tensor(part, like) for part in images_and_labels(batch, keys))
         result = attack(model, x, **options)
         norm = result.norm if std is None else in_units_of(std, result.delta)
-        labelled = () if y is None else (result.prediction == y.view(-1),)
+        labelled = () if y is None else (result.prediction == as_labels(y, len(x)),)
         parts.append(tuple(t.cpu() for t in (norm, result.success, result.steps, *labelled)))
     if not parts:
         raise ValueError("there are no samples")
     columns = [torch.cat(column) for column in zip(*parts, strict=True)]
     if len(columns[1]) and not columns[1].any():
         with torch.no_grad(), frozen(model, x):
-            f = class_logits(model, x)
+            f = class_logits(unwrapped(model), x)
         warnings.warn(f"no sample changed its class, so no margin is known; {why_not_fooled(f)}", stacklevel=2)
     return Margins(*columns[:3], correct=columns[3] if len(columns) == 4 else None)
 
@@ -110,13 +119,13 @@ def margins(
 def batches(data: Any, batch_size: int | None) -> Iterable[Any]:
     """The batches of any of the accepted forms of data."""
     if is_array(data):
-        return as_tensor(data).split(batch_size or usual_batch(data))
+        return split(data, batch_size or usual_batch(data))
     if is_pair(data):
-        x, y = map(as_tensor, data)
+        x, y = data
         if len(x) != len(y):
             raise ValueError(f"as many labels as images are needed, got {[len(x), len(y)]}")
         size = batch_size or usual_batch(x)
-        return list(zip(x.split(size), y.split(size), strict=True))
+        return list(zip(split(x, size), split(y, size), strict=True))
     if isinstance(data, Dataset):
         return DataLoader(data, batch_size or 100)
     if not isinstance(data, Iterable) or isinstance(data, Mapping | str):
@@ -130,17 +139,24 @@ def is_array(data: Any) -> bool:
 
 
 def is_pair(data: Any) -> bool:
-    """Images and labels, and not a list of two batches? Labels have one dimension, or a second of size one."""
+    """Images and labels, and not a list of two batches? Labels have fewer dimensions, or a second of size one."""
     if not (isinstance(data, Sequence) and len(data) == 2 and all(map(is_array, data))):
         return False
-    return data[0].ndim > 1 and (data[1].ndim == 1 or (data[1].ndim == 2 and data[0].ndim > 2))
+    x, y = (tuple(array.shape[1:]) for array in data)
+    return len(y) < len(x) or y == (1,) != x
+
+
+def split(values: Any, size: int) -> list[Any]:
+    """Parts of a tensor or an array, as they are: numpy's are converted one by one. Of nothing, one empty part."""
+    return [values[start : start + size] for start in range(0, max(1, len(values)), size)]
 
 
 def images_and_labels(batch: Any, keys: tuple[str, str]) -> Iterator[Any]:
     """The two parts of a batch; None where there are no labels."""
     if isinstance(batch, Mapping):
-        if keys[0] not in batch:
-            raise ValueError(f"no {keys[0]!r} in the batch, which has {', '.join(map(str, batch))}; give keys=(x, y)")
+        for key in keys if keys != KEYS else keys[:1]:  # labels may be missing, unless they were asked for
+            if key not in batch:
+                raise ValueError(f"no {key!r} in the batch, which has {', '.join(map(str, batch))}; give keys=(x, y)")
         return iter((batch[keys[0]], batch.get(keys[1])))
     return iter((batch, None) if is_array(batch) else (*batch, None)[:2])
 

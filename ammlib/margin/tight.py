@@ -40,7 +40,7 @@ def along_boundary(model: nn.Module, x: Tensor, prediction: Tensor, delta: Tenso
     """The shortest perturbation seen on a walk from `delta` that changes the prediction; and where there is one."""
     nearest, least = delta, torch.full_like(norm(delta), torch.inf)
     mean, overshoot = torch.zeros_like(x), torch.full_like(least, OVERSHOOT)
-    for part in torch.logspace(*torch.tensor(PART).log10(), steps).tolist():
+    for part in torch.logspace(*torch.tensor(PART, device="cpu").log10(), steps, device="cpu").tolist():
         gap, g = gap_and_gradient(model, x + delta, prediction)
         across, length = gap > 0, norm(delta)
         closer = across & (length < least)
