@@ -16,7 +16,7 @@ from ammlib.training.device import best_device, placed
 from ammlib.training.distributed import from_main, main_first
 from ammlib.training.evaluate import evaluate
 from ammlib.training.prepare import make_regulariser, margin_units, new_model, prepare_data
-from ammlib.training.recipes import Recipe, reference_of
+from ammlib.training.recipes import Recipe, reference_of, stands_for
 from ammlib.training.runs import Run, checkpoint_path, load_run, store_run, weights_path
 from ammlib.training.train import Training, train
 
@@ -79,8 +79,9 @@ def starting_weights(recipe: Recipe, seed: int, num_classes: int, progress: bool
         return None
     reference = reference_of(recipe) if recipe.start == "reference" else recipe
     if reference.start == "pretrained" and (reference is recipe or reference.epochs == 0):
-        head_seed = None if recipe.dataset == "imagenet" else seed  # a user's own classes need a head of their own
-        return from_main(lambda: pretrained(recipe.arch, num_classes, head_seed=head_seed))
+        like = stands_for(recipe.dataset, recipe.family)
+        head_seed = None if recipe.dataset == like else seed  # a user's own classes need a head of their own
+        return from_main(lambda: pretrained(like, recipe.arch, num_classes, head_seed=head_seed))
     return trained_weights(reference, seed, progress)
 
 
