@@ -87,7 +87,7 @@ def test_a_seed_is_a_whole_number_from_0_on(call, seed):
         ("train --dataset nope", ["data set 'nope'", "mnist, cifar10", "digits"]),
         ("train --dataset digits --arch nope", ["arch for digits 'nope'", "mlp"]),
         ("train --dataset digits --method nope", ["method 'nope'", "reference, amm"]),
-        ("train --dataset digits --scale nope", ["scale 'nope'", "full, short, auto"]),
+        ("train --dataset digits --scale nope", ["scale 'nope'", "full, short, tuned, auto"]),
         ("train --dataset mine --family nope", ["family 'nope'", "mnist, cifar, digits"]),
         ("train --dataset digits --set nope=1", ["setting 'nope'", "epochs", "lam"]),
         ("train --dataset digits --set epochs", ["--set takes name=value", "'epochs'"]),
@@ -105,7 +105,7 @@ def test_a_seed_is_a_whole_number_from_0_on(call, seed):
         ("bench --parts deepfool --arch resnet20", ["nothing to measure on resnet20", "deepfool: mlp, lenet"]),
         ("study table1 --only mnist/mlp/nope", ["no run 'mnist/mlp/nope' in table1"]),
         ("study nope", ["study 'nope'", "table1, table2, fig4"]),
-        ("study table1 --scale nope", ["scale 'nope'", "full, short, auto"]),
+        ("study table1 --scale nope", ["scale 'nope'", "full, short, tuned, auto"]),
         ("compare nope", ["study 'nope'", "table1, table2, fig4"]),
         ("margin --dataset digits --method nope", ["method 'nope'", "reference, amm"]),
         *(
