@@ -66,7 +66,8 @@ def execute(wanted: list[Job], force: bool) -> None:
 
 
 def announce(recipe: recipes.Recipe, seed: int) -> None:
-    print(f"{recipe.key}, seed {seed}: {recipe.scale} scale, {recipe.epochs} epochs, on {best_device()}")
+    extent = f"{recipe.scale} scale, {recipe.epochs} epochs{tables.from_weights(recipe)}"
+    print(f"{recipe.key}, seed {seed}: {extent}, on {best_device()}")
 
 
 def compare(args: argparse.Namespace) -> None:
@@ -148,7 +149,7 @@ def parse_seed(text: str) -> int:
 def add_recipe(command: argparse.ArgumentParser) -> None:
     command.add_argument("--dataset", default="mnist", help="mnist, cifar10, cifar100, svhn, imagenet, ... or your own")
     command.add_argument("--arch", default="mlp", help="mlp, lenet, ... (an unknown one lists the choices)")
-    command.add_argument("--method", default="amm", help="reference, amm, min_inv, elsayed, ... (likewise)")
+    command.add_argument("--method", default="amm", help="reference, control, amm, min_inv, elsayed, ... (likewise)")
     command.add_argument("--seed", type=parse_seed, default=0, help="of initial weights and batches (default 0)")
     command.add_argument("--family", help="for your own data: mnist, cifar, digits or imagenet, whose recipes it takes")
     text = "change the recipe: epochs=3 lam=8"
@@ -159,12 +160,15 @@ def add_recipe(command: argparse.ArgumentParser) -> None:
 def recipe_of(args: argparse.Namespace) -> recipes.Recipe:
     overrides = dict(parse_setting(text) for text in args.set)
     for name in set(recipes.IDENTITY) & set(overrides):
-        raise ValueError(f"--set cannot change {name}" + (f"; use --{name}" if name != "source" else ""))
+        raise ValueError(
+            f"--set cannot change {name}" + (f"; use --{name}" if name not in ("source", "weights") else "")
+        )
     return recipes.make_recipe(args.dataset, args.arch, args.method, args.scale, args.family, **overrides)
 
 
 def add_scale(command: argparse.ArgumentParser) -> None:
-    text = "full: the paper's protocol; short: sized for a CPU; auto (default): full on a GPU, else short"
+    text = "full: the paper's protocol; short: sized for a CPU; tuned: a few epochs from converged nets, such as the "
+    text += "community's; auto (default): full on a GPU, else short"
     command.add_argument("--scale", default="auto", help=text)
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from ammlib.data.batches import Batches, eval_batches, noisy_labels, subset, validation_split
+from ammlib.data.batches import Batches, eval_batches, half_of, noisy_labels, subset, validation_split
 
 
 def images(n=23, channels=3, size=32):
@@ -123,6 +123,13 @@ def test_subsets_are_exact_nested_and_fixed_by_the_seed():
     assert torch.equal(subset(100, 100, seed=0), torch.arange(100))
     with pytest.raises(ValueError, match="asked for 101"):
         subset(100, 101, seed=0)
+
+
+def test_the_halves_for_search_and_report_are_fixed_and_have_nothing_in_common():
+    search, report = (half_of(10_001, which) for which in ("search", "report"))
+    assert (len(search), len(report)) == (5001, 5000)
+    assert torch.equal(torch.cat([search, report]).sort().values, torch.arange(10_001))
+    assert half_of(10, "search").tolist() == [1, 5, 6, 8, 9]  # stored runs rely on it
 
 
 def test_validation_split_is_a_partition():

@@ -86,8 +86,8 @@ def test_a_seed_is_a_whole_number_from_0_on(call, seed):
         ("data nope", ["'nope'", "mnist, cifar10", "digits"]),
         ("train --dataset nope", ["data set 'nope'", "mnist, cifar10", "digits"]),
         ("train --dataset digits --arch nope", ["arch for digits 'nope'", "mlp"]),
-        ("train --dataset digits --method nope", ["method 'nope'", "reference, amm"]),
-        ("train --dataset digits --scale nope", ["scale 'nope'", "full, short, auto"]),
+        ("train --dataset digits --method nope", ["method 'nope'", "reference, control, amm"]),
+        ("train --dataset digits --scale nope", ["scale 'nope'", "full, short, tuned, auto"]),
         ("train --dataset mine --family nope", ["family 'nope'", "mnist, cifar, digits"]),
         ("train --dataset digits --set nope=1", ["setting 'nope'", "epochs", "lam"]),
         ("train --dataset digits --set epochs", ["--set takes name=value", "'epochs'"]),
@@ -105,9 +105,9 @@ def test_a_seed_is_a_whole_number_from_0_on(call, seed):
         ("bench --parts deepfool --arch resnet20", ["nothing to measure on resnet20", "deepfool: mlp, lenet"]),
         ("study table1 --only mnist/mlp/nope", ["no run 'mnist/mlp/nope' in table1"]),
         ("study nope", ["study 'nope'", "table1, table2, fig4"]),
-        ("study table1 --scale nope", ["scale 'nope'", "full, short, auto"]),
+        ("study table1 --scale nope", ["scale 'nope'", "full, short, tuned, auto"]),
         ("compare nope", ["study 'nope'", "table1, table2, fig4"]),
-        ("margin --dataset digits --method nope", ["method 'nope'", "reference, amm"]),
+        ("margin --dataset digits --method nope", ["method 'nope'", "reference, control, amm"]),
         *(
             (f"study table1 --part {part}", ["--part", "1/2", part])
             for part in ("3/2", "0/2", "1/0", "x", "1", "1/2/3")

@@ -1,5 +1,7 @@
 """Facts about the data sets: what is loaded is what its name says, or an error says why."""
 
+import hashlib
+
 import numpy as np
 import pytest
 import torch
@@ -113,6 +115,35 @@ def test_known_names_are_held_to_their_sums(tmp_path, monkeypatch):
     assert load_data("mnist", tmp_path).family == "mnist"
     np.savez(tmp_path / "mnist.npz", **arrays | {"x_train": arrays["x_train"][..., 0], "y_test": arrays["y_test"] + 0})
     assert load_data("mnist", tmp_path).x_train.shape == (20, 1, 28, 28)  # other layouts of the same bytes are right
+
+
+def test_cifar100_may_come_in_any_order_and_is_read_in_one(tmp_path, monkeypatch):
+    arrays = make_arrays(shape=(32, 32, 3))
+    np.savez(tmp_path / "cifar100.npz", **arrays)
+    with pytest.raises(DataError, match=r"train images of cifar100 have the sum .* expected 7afde5.*another name"):
+        load_data("cifar100", tmp_path)
+
+    def by_hand(x, y):
+        total = sum(
+            int(hashlib.sha256(bytes([label]) + image.tobytes()).hexdigest(), 16)
+            for image, label in zip(x, y, strict=True)
+        )
+        return f"{total % 2**256:064x}"
+
+    splits = [(arrays[f"x_{split}"], arrays[f"y_{split}"]) for split in ("train", "test")]
+    changed(monkeypatch, "cifar100", any_order=tuple(by_hand(*split) for split in splits))
+    first = load_data("cifar100", tmp_path)
+    order = np.random.default_rng(1).permutation(20)
+    shuffled = arrays | {key: arrays[key][order] for key in ("x_train", "y_train")}
+    np.savez(tmp_path / "cifar100.npz", **shuffled | {"y_train": shuffled["y_train"].astype(np.int64)})
+    second = load_data("cifar100", tmp_path)
+    assert torch.equal(first.x_train, second.x_train) and torch.equal(first.y_train, second.y_train)
+    pairs = {(x.tobytes(), y) for x, y in zip(arrays["x_train"], arrays["y_train"].tolist(), strict=True)}
+    found = first.x_train.permute(0, 2, 3, 1).contiguous().numpy()
+    assert {(x.tobytes(), y) for x, y in zip(found, first.y_train.tolist(), strict=True)} == pairs
+    np.savez(tmp_path / "cifar100.npz", **arrays | {"y_train": arrays["y_train"][::-1]})
+    with pytest.raises(DataError, match="train images of cifar100"):  # the right images with the wrong labels
+        load_data("cifar100", tmp_path)
 
 
 def test_files_are_read_once_as_long_as_they_stay(tmp_path, monkeypatch):

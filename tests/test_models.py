@@ -64,6 +64,24 @@ def test_number_of_parameters(dataset, arch):
     assert sum(p.numel() for p in outline(dataset, arch).parameters()) == PARAMETERS[dataset, arch]
 
 
+@pytest.mark.parametrize(
+    ("dataset", "arch", "parameters"),
+    [  # beside option A: 16 x 32 + 2 x 32 and 32 x 64 + 2 x 64 of the projections, and (64 + 1) 100 for 100 classes
+        ("cifar10", "resnet20", 272_474),
+        ("cifar10", "resnet56", 855_770),
+        ("cifar100", "resnet20", 278_324),
+        ("cifar100", "resnet56", 861_620),
+    ],
+)
+def test_number_of_parameters_with_shortcuts_of_option_b(dataset, arch, parameters):
+    assert sum(p.numel() for p in outline(dataset, arch, shortcut="B").parameters()) == parameters
+
+
+def test_an_unknown_shortcut_lists_the_choices():
+    with pytest.raises(ValueError, match="unknown shortcut 'C'; choose from A, B"):
+        outline("cifar10", "resnet20", shortcut="C")
+
+
 @pytest.mark.parametrize(("family", "arch"), [(family, arch) for family, archs in MODELS.items() for arch in archs])
 def test_one_amm_step_gives_finite_gradients_for_every_parameter(family, arch):
     torch.manual_seed(0)

@@ -2,16 +2,21 @@
 
 import json
 from dataclasses import fields
+from pathlib import Path
 
 import pytest
 
 from ammlib.data.batches import CROPS
 from ammlib.margin.amm import AMM
 from ammlib.margin.baselines import Elsayed, Refined
+from ammlib.models.community import COMMUNITY
+from ammlib.report import tables
 from ammlib.training.recipes import (
     BY_DATASET,
+    DEFAULTS,
     METHODS,
     SCHEDULES,
+    TABLES,
     VALUES,
     Recipe,
     make_recipe,
@@ -61,12 +66,13 @@ TABLE_1 = [  # of the appendix: method, aggregation, shrinkage, λ, c, d
 
 
 def every_recipe():
-    """All that can be asked for: the toy has no loss, hence no reference."""
+    """All that can be asked for: the toy has no loss, hence neither reference nor control."""
     for dataset, archs in SCHEDULES.items():
         for arch in archs:
+            tuned = ["tuned"] * (arch in TABLES["tuned"].get(dataset, {}).get("archs", {}))
             for method in METHODS:
-                if (dataset, method) != ("toy", "reference"):
-                    yield from (make_recipe(dataset, arch, method, scale) for scale in ("full", "short"))
+                if dataset != "toy" or method not in ("reference", "control"):
+                    yield from (make_recipe(dataset, arch, method, scale) for scale in ("full", "short", *tuned))
 
 
 @pytest.mark.parametrize("dataset, arch, batch, epochs, lr, decay, scratch", TABLE_2)
@@ -185,6 +191,8 @@ CHANGES = {
     "margin_size": 100,
     "loss": "none",
     "regulariser": {"name": "elsayed", "lam": 1.0, "gamma": 1.0},
+    "weights": "akamaster",
+    "half": "search",
 }
 
 
@@ -197,6 +205,18 @@ def test_digest_changes_with_all_but_the_source():
         assert changed != recipe, name
     reworded = Recipe.from_dict({**recipe.to_dict(), "source": "elsewhere"})
     assert (reworded.digest, reworded) == (recipe.digest, recipe)
+
+
+def test_what_came_later_leaves_stored_recipes_as_they_are():
+    assert DEFAULTS == {"weights": None, "half": None}
+    assert not DEFAULTS.keys() & make_recipe("mnist", "mlp", "amm", "full").to_dict().keys()
+    assert make_recipe("cifar10", "resnet20", "amm", "tuned").to_dict().items() >= {("half", "report")}
+    paths = list((Path(__file__).parents[1] / "results" / "runs").rglob("*.json"))
+    assert len(paths) > 200
+    for path in paths:
+        stored = json.loads(path.read_text("utf-8"))["recipe"]
+        recipe = Recipe.from_dict(stored)
+        assert recipe.to_dict() == stored and f"-{recipe.digest}-" in path.name
 
 
 def test_numbers_have_one_form():
@@ -226,7 +246,7 @@ def test_new_epochs_move_the_cuts():
     assert recipe.with_(epochs=20, decay=[[5, 0.5]]).decay == ((5, 0.5),)
 
 
-@pytest.mark.parametrize("name", ["epoch", "gamma", "dataset", "method", "scale", "name"])
+@pytest.mark.parametrize("name", ["epoch", "gamma", "dataset", "method", "scale", "weights", "name"])
 def test_with_rejects_unknown_names(name):
     recipe = make_recipe("mnist", "mlp", "amm")
     with pytest.raises(ValueError, match=rf"unknown setting '{name}'; choose from epochs, batch, lr.*, shrinkage, lam"):
@@ -270,6 +290,8 @@ def test_with_rejects_wrong_values(name, value, reason):
 def test_impossible_combinations():
     with pytest.raises(ValueError, match="noisy is 6000, more than the 5000 training images"):
         make_recipe("mnist", "mlp", "amm", train_size=5000, noisy=6000)
+    with pytest.raises(ValueError, match="half is 'search' of the test images, but validation looks at none"):
+        make_recipe("cifar10", "lenet", "amm", half="search", validation=True)
     with pytest.raises(ValueError, match="toy/linear/reference has neither a loss nor a regulariser"):
         make_recipe("toy", "linear", "reference")
     with pytest.raises(ValueError, match="unknown or missing: epochs, extra"):
@@ -288,14 +310,31 @@ def test_impossible_combinations():
             lambda: make_recipe("mnist", "resnet20", "amm"),
             "unknown arch for mnist 'resnet20'; choose from mlp, lenet, liu",
         ),
-        (lambda: make_recipe("mnist", "mlp", "amn"), "unknown method 'amn'; choose from reference, amm, avg_lin"),
-        (lambda: make_recipe("mnist", "mlp", "amm", "tiny"), "unknown scale 'tiny'; choose from full, short, auto"),
+        (lambda: make_recipe("mnist", "mlp", "amn"), "unknown method 'amn'; choose from reference, control, amm, avg"),
+        (
+            lambda: make_recipe("mnist", "mlp", "amm", "tiny"),
+            "unknown scale 'tiny'; choose from full, short, tuned, auto",
+        ),
         (
             lambda: make_recipe("own", "mlp", "amm", family="tiny"),
             "unknown family 'tiny'; choose from mnist, cifar, dig",
         ),
         (lambda: study("table9"), "unknown study 'table9'; choose from table1, table2, fig4"),
         (lambda: study("table1", "long"), "unknown scale 'long'"),
+        (lambda: study("table1", "tuned"), "unknown scale of table1 'tuned'; choose from full, short"),
+        (lambda: study("search_cifar10", "full"), "unknown scale of search_cifar10 'full'; choose from tuned"),
+        (
+            lambda: make_recipe("mnist", "mlp", "amm", "tuned"),
+            "at the tuned scale 'mnist'; choose from cifar10, cifar100",
+        ),
+        (
+            lambda: make_recipe("own", "resnet20", "amm", "tuned", "cifar"),
+            "at the tuned scale 'own'; choose from cifar10",
+        ),
+        (
+            lambda: make_recipe("cifar10", "nin", "amm", "tuned"),
+            "at the tuned scale 'nin'; choose from resnet20, resnet56",
+        ),
     ],
 )
 def test_unknown_names_list_the_choices(call, reason):
@@ -305,7 +344,7 @@ def test_unknown_names_list_the_choices(call, reason):
 
 @pytest.mark.parametrize("cuda, auto", [(True, "full"), (False, "short")])
 def test_scale_auto(cuda, auto):
-    assert [resolve_scale(scale, cuda) for scale in ("full", "short", "auto")] == ["full", "short", auto]
+    assert [resolve_scale(scale, cuda) for scale in (*VALUES["scale"], "auto")] == ["full", "short", "tuned", auto]
 
 
 def test_auto_follows_the_device(monkeypatch):
@@ -329,6 +368,31 @@ def test_short_schedules():
         assert [by for _, by in short.decay] == [by for _, by in full.decay][: len(at)]
         kept = ("lr", "batch", "start", "regulariser")
         assert [getattr(short, name) for name in kept] == [getattr(full, name) for name in kept]
+
+
+@pytest.mark.parametrize(
+    ("dataset", "arch", "weights", "epochs", "cut"),
+    [
+        ("cifar10", "resnet20", "akamaster", 12, 9),
+        ("cifar10", "resnet56", "akamaster", 6, 4),
+        ("cifar100", "resnet20", "chenyaofo", 12, 9),
+        ("cifar100", "resnet56", "chenyaofo", 6, 4),
+        ("svhn", "resnet20", None, 6, 4),
+    ],
+)
+def test_the_tuned_scale_has_a_control_that_differs_in_the_regulariser_alone(dataset, arch, weights, epochs, cut):
+    reference, control, amm = (make_recipe(dataset, arch, m, "tuned") for m in ("reference", "control", "amm"))
+    differing = {f.name for f in fields(Recipe) if getattr(control, f.name) != getattr(amm, f.name)}
+    assert differing == {"method", "regulariser", "source"} and control.regulariser is None
+    assert (amm.epochs, amm.lr, amm.decay, amm.batch) == (epochs, 0.003, ((cut, 0.1),), 128)
+    assert (amm.start, amm.freeze_bn, amm.weights) == ("reference", True, weights)
+    assert reference_of(amm) == reference_of(control) == reference and reference.weights == weights
+    if weights:
+        assert (reference.start, reference.epochs, reference.decay) == ("pretrained", 0, ())
+        assert (amm.crop, amm.flip, amm.half) == ("pad4", True, "report") and f"{weights}'s weights" in reference.source
+        assert reference_of(amm.with_(half="search")).half == "search"
+    else:
+        assert (reference.start, reference.epochs, reference.half) == ("scratch", 15, None)
 
 
 def test_scale_cuts_keeps_them_apart():
@@ -366,4 +430,9 @@ def test_regularisers_can_be_built():
 
 def test_names_agree_with_the_data():
     assert VALUES["crop"] == tuple(CROPS)
+    rows = {(dataset, arch): row for dataset, rows in COMMUNITY.items() for arch, row in rows.items()}
+    assert set(VALUES["weights"]) == {None, *(row.author for row in rows.values())}
+    for (dataset, arch), row in rows.items():
+        assert make_recipe(dataset, arch, "amm", "tuned").weights == row.author
+        assert ("option B" in tables.extent(make_recipe(dataset, arch, "amm", "tuned"))) == (row.shortcut == "B")
     assert all(SCHEDULES[name] for name in BY_DATASET)

@@ -7,18 +7,18 @@ import pytest
 
 from ammlib.training.recipes import make_recipe, reference_of
 from ammlib.training.runs import load_run
-from ammlib.training.studies import STUDIES, study
+from ammlib.training.studies import STUDIES, scales_of, share, study
 
 TEXT_ONLY = {"Sec. 3.1", "Sec. 3.1 footnote", "Sec. 4.5"}  # published about no run in particular
-RUNS = {  # study: runs at full scale, at short scale
+RUNS = {  # study: runs at full, at short, at tuned scale, where it has them
     "table1": (7 * 5, 4 * 3 + 3 * 2),
     "table2": (4 * 5, 4 * 3),
     "fig4": (12 * 4 * 5, 4 * 4 * 2),
     "fig5": (12 * 3 * 5, 4 * 3 * 2),
     "table3": (3 * 2 * 5, 2 * (3 + 2 + 1)),
-    "table4": (7 * 2 * 5, 2 * (2 + 6)),
-    "table5": (7 * 2 * 5, 7 * 2),
-    "table6": (7 * 2 * 5, 7 * 2),
+    "table4": (7 * 2 * 5, 2 * (2 + 6), (1 + 2 + 2) + 3),
+    "table5": (7 * 2 * 5, 7 * 2, 2 * 3),
+    "table6": (7 * 2 * 5, 7 * 2, 3),
     "table7": (3 * 2, 3 * 2),
     "fig1": (6 * 5, 6),
     "grid_min_exp": (27, 27),
@@ -26,6 +26,8 @@ RUNS = {  # study: runs at full scale, at short scale
     "grid_elsayed_noisy": (15, 15),
     "grid_cifar10": (1 + 9, 1 + 9),
     "grid_cifar10_d": (2, 2),
+    "search_cifar10": (1 + 2 + 8,),
+    "search_cifar100": (1 + 2 + 8,),
     "all_images": (3, 3),
     "control": (3, 3),
     "grid_svhn": (5, 1 + 5),
@@ -40,7 +42,7 @@ RUNS = {  # study: runs at full scale, at short scale
 def test_studies_have_their_runs():
     assert list(RUNS) == list(STUDIES)
     for name, sizes in RUNS.items():
-        runs = {scale: study(name, scale) for scale in ("full", "short")}
+        runs = {scale: study(name, scale) for scale in scales_of(name)}
         assert tuple(map(len, runs.values())) == sizes
         for scale, listed in runs.items():
             assert len(set(listed)) == len(listed)
@@ -49,10 +51,12 @@ def test_studies_have_their_runs():
 
 def test_studies_start_from_references_that_come_first():
     for name in STUDIES:
-        for scale in ("full", "short"):
+        for scale in scales_of(name):
             done = set()
             for recipe, seed in study(name, scale):
-                assert recipe.start != "reference" or (reference_of(recipe), seed) in done
+                if recipe.start == "reference":
+                    reference = reference_of(recipe)
+                    assert (reference, seed if reference.epochs else 0) in done  # untrained, all seeds are one
                 done.add((recipe, seed))
 
 
@@ -76,6 +80,22 @@ def test_what_varies():
         assert recipe.decay == ((5, 0.1), (8, 0.01))
     grid = {(run.recipe.regulariser["lam"], run.recipe.regulariser["c"]) for run in study("grid_min_exp")}
     assert grid == {(lam, c) for lam in (16, 32, 64) for c in (1, 2, 4)}
+
+
+@pytest.mark.parametrize("name", ["search_cifar10", "search_cifar100"])
+def test_a_search_looks_at_the_other_half_of_the_test_images(name):
+    assert study(name) == study(name, "tuned")
+    dataset, searched = STUDIES[name]["dataset"], [run.recipe for run in study(name)]
+    assert {recipe.half for recipe in searched} == {"search"}
+    assert {(recipe.method, recipe.epochs) for recipe in searched} == {("reference", 0), ("control", 3), ("amm", 3)}
+    chosen = make_recipe(dataset, "resnet20", "amm", "tuned", half="search", epochs=3)
+    assert chosen in searched and make_recipe(dataset, "resnet20", "amm", "tuned").half == "report"
+
+
+def test_what_starts_from_an_untrained_reference_is_shared():
+    wanted = study("search_cifar10")
+    shares = [share(wanted, part, 2) for part in (1, 2)]
+    assert sorted(map(len, shares)) == [5, 6] and {*shares[0], *shares[1]} == set(wanted)
 
 
 @pytest.mark.parametrize("names", [("grid_cifar10", "grid_cifar10_d"), ("grid_svhn", "grid_svhn_c")])

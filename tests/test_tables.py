@@ -96,6 +96,24 @@ def test_the_extent_tells_what_the_short_scale_amounts_to():
     assert tables.extent(make_recipe("cifar10", "lenet", "amm", "short")) == "short: 60 epochs, 5,000 images"
     assert tables.extent(make_recipe("cifar10", "resnet20", "amm", "short")) == "short: 20 + 20 epochs, 5,000 images"
     assert tables.extent(make_recipe("svhn", "nin", "amm", "short")) == "trial: 1 + 1 epoch, 1,000 images"
+    tuned = {
+        name: tables.extent(make_recipe(name, "resnet20", "amm", "tuned")) for name in ("cifar10", "cifar100", "svhn")
+    }
+    assert tuned["cifar10"] == "tuned: 12 epochs from akamaster's, all images, half of the test images"
+    assert tuned["cifar100"] == "tuned: 12 epochs from chenyaofo's (option B), all images, half of the test images"
+    assert tuned["svhn"] == "tuned: 15 + 6 epochs, 73,257 images"
+
+
+def test_the_tuned_scale_shows_reference_control_and_amm_beside_the_paper(results):
+    numbers = {"reference": (8.3, 0.11), "control": (8.4, 0.112), "amm": (8.2, 0.142)}
+    for recipe, seed in study("table4", "tuned"):
+        store_run(finished(recipe, seed, *numbers[recipe.method]))
+    rows = [r for r in tables.compare("table4", "tuned") if r.recipe.arch == "resnet20"]
+    shown = {(r.recipe.method, r.metric): (len(r.values), r.same_direction, r.paper is None) for r in rows}
+    assert shown["reference", "error"] == (1, None, False) and shown["control", "error"] == (2, None, True)
+    assert shown["amm", "error"] == shown["amm", "margin"] == (2, True, False)
+    search = tables.compare("search_cifar10")
+    assert len({(r.recipe.method, r.condition) for r in search}) == 11 and not any(r.paper for r in search)
 
 
 def test_a_control_has_a_line_of_its_own_and_no_number_of_the_paper(results):

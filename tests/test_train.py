@@ -15,8 +15,9 @@ from ammlib.models.weights import weights_digest
 from ammlib.training import prepare
 from ammlib.training import train as train_module
 from ammlib.training.checkpoint import load_checkpoint
-from ammlib.training.execute import run_or_load
+from ammlib.training.execute import run_or_load, starting_weights
 from ammlib.training.prepare import learning_rate, new_model, prepare_data
+from ammlib.training.recipes import make_recipe
 from ammlib.training.runs import checkpoint_path
 from ammlib.training.train import TrainingError, train
 
@@ -118,6 +119,25 @@ def test_subset_and_noise_have_exactly_the_recipes_counts():
     assert torch.equal(data.x_train, x[chosen]) and torch.equal(data.x_test, x)
     assert (data.y_train != y[chosen]).sum() == 300  # none is right by chance among 2^40 classes
     assert len(prepare_data(tiny(train_size=None)).y_train) == len(y) == 1437
+
+
+def test_a_half_of_the_test_images_is_evaluated_and_no_training_image_less():
+    whole = load_data("digits")
+    halves = [prepare_data(tiny(train_size=None, half=half)) for half in ("search", "report")]
+    assert all(torch.equal(half.x_train, whole.x_train) for half in halves)
+    images = torch.cat([half.x_test for half in halves])
+    assert [len(half.y_test) for half in halves] == [180, 180]
+    assert {x.numpy().tobytes() for x in images} == {x.numpy().tobytes() for x in whole.x_test}
+
+
+def test_the_net_of_published_weights_has_their_shortcuts():
+    recipes = [make_recipe(name, "resnet20", "control", "tuned") for name in ("cifar10", "cifar100", "svhn")]
+    sizes = [sum(p.numel() for p in new_model(recipe, 0).parameters()) for recipe in recipes]
+    assert sizes == [269_722, 278_324, 269_722]
+    with pytest.raises(
+        ValueError, match="cifar100/resnet20/amm starts from published weights at scale tuned only, not"
+    ):
+        starting_weights(make_recipe("cifar100", "resnet20", "amm", "short", start="pretrained"), 0, 100)
 
 
 def test_validation_trains_on_all_but_5000_images_and_evaluates_on_these(monkeypatch):

@@ -127,6 +127,12 @@ def validation_split(n_total: int, seed: int, n_val: int = 5000) -> tuple[Tensor
     return order[n_val:].sort().values, order[:n_val].sort().values
 
 
+def half_of(n_total: int, which: str) -> Tensor:
+    """Indices, sorted, of a fixed half: "search", to choose settings by, or "report", the others, for the results."""
+    first, second = torch.randperm(n_total, generator=_generator("half")).tensor_split(2)
+    return {"search": first, "report": second}[which].sort().values
+
+
 def noisy_labels(y: Tensor, n_clean: int, num_classes: int, seed: int) -> Tensor:
     """`n_clean` labels at random stay; all others become uniform over the classes, so a few are right by chance.
 

@@ -36,6 +36,7 @@ class Entry:
     class_names: tuple[str, ...] = ()
     sources: Mapping[str, Source] = field(default_factory=dict)
     sha256: tuple[str, ...] = ()  # of the uint8 arrays x_train, y_train, x_test, y_test, images N x H x W x C
+    any_order: tuple[str, ...] = ()  # of training and test images, in whatever order: see `stored.sum_in_any_order`
     extra: str | None = None  # torchvision's file of more training images, which may lie in the root
     make: Callable[[], Arrays] | None = None
 
@@ -73,7 +74,16 @@ DATASETS = {
             "cec8a24a1e92aa2ecaa0bbd3dbfa86bf6cd8759fbd209a832824c8cf0afca9d5",
         ),
     ),
-    "cifar100": Entry("cifar", 100, (0.5071, 0.4867, 0.4408), sources=FROM_TORCHVISION),
+    "cifar100": Entry(
+        family="cifar",
+        num_classes=100,
+        mean=(0.5071, 0.4867, 0.4408),
+        sources=FROM_TORCHVISION,
+        any_order=(  # copies come in the official order or by class
+            "7afde546adf0eaaf90d6a187a2f5bb05da66a26562c7fc2b39ac30cd18ecb7ba",
+            "e0dae92f17b2a82c4cb016b063db8906fb6e78ba24005027b71b4ef45d97d9a6",
+        ),
+    ),
     "svhn": Entry("cifar", 10, (0.4376, 0.4437, 0.4728), sources=FROM_TORCHVISION, extra="extra_32x32.mat"),
     "digits": Entry("digits", 10, (0.3053,), make=made.digits),
     "digits32": Entry("cifar", 10, (0.3053, 0.3053, 0.3053), make=made.digits32),

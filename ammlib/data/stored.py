@@ -41,11 +41,36 @@ def _verified(read: Source, name: str, root: Path) -> Arrays:
 
 def verify(name: str, arrays: Arrays) -> None:
     """Raise unless the arrays of a data set with known SHA-256 sums have them."""
-    sums = DATASETS[name].sha256 if name in DATASETS else ()
-    for key, expected in zip(KEYS, sums, strict=False):  # others have none
+    if name not in DATASETS:
+        return
+    for key, expected in zip(KEYS, DATASETS[name].sha256, strict=False):  # others have none
         found = hashlib.sha256(np.ascontiguousarray(arrays[key], dtype=np.uint8)).hexdigest()
         if found != expected:
             raise DataError(f"{key} of {name} has SHA-256 {found}, expected {expected}")
+    for split, expected in zip(("train", "test"), DATASETS[name].any_order, strict=False):
+        found = sum_in_any_order(image_digests(arrays[f"x_{split}"], arrays[f"y_{split}"]))
+        if found != expected:
+            raise DataError(f"the {split} images of {name} have the sum {found} of SHA-256, expected {expected}")
+
+
+def image_digests(x: np.ndarray, y: np.ndarray) -> list[bytes]:
+    """SHA-256 of each image's label, one byte, and pixels."""
+    labels = y.astype(np.uint8)
+    return [hashlib.sha256(label.tobytes() + image.tobytes()).digest() for image, label in zip(x, labels, strict=True)]
+
+
+def sum_in_any_order(digests: list[bytes]) -> str:
+    """Their sum modulo 2^256: the same for all orders of the same images."""
+    return f"{sum(int.from_bytes(digest) for digest in digests) % 2**256:064x}"
+
+
+def in_one_order(arrays: Arrays) -> Arrays:
+    """The images by their digests: whatever order a copy has, a subset or half of them by a seed is the same."""
+    for split in ("train", "test"):
+        digests = image_digests(arrays[f"x_{split}"], arrays[f"y_{split}"])
+        order = sorted(range(len(digests)), key=digests.__getitem__)
+        arrays = arrays | {key: arrays[key][order] for key in (f"x_{split}", f"y_{split}")}
+    return arrays
 
 
 def files_of(name: str, root: Path) -> list[Path]:
@@ -56,7 +81,8 @@ def files_of(name: str, root: Path) -> list[Path]:
 
 
 def read_stored(name: str, root: Path) -> Arrays:
-    """The arrays of a data set, checked; SVHN's with the `extra` images, which the paper trains on too."""
+    """The arrays of a data set, checked; SVHN's with the `extra` images, which the paper trains on too; CIFAR-100's,
+    of which copies in two orders exist, in an order of our own."""
     path, *extra = files_of(name, root)
     arrays = _read(path)
     try:
@@ -64,6 +90,8 @@ def read_stored(name: str, root: Path) -> Arrays:
         verify(name, arrays)
     except DataError as error:
         raise DataError(f"{path}: {error}. Replace the file; if it is other data, give it another name.") from None
+    if name in DATASETS and DATASETS[name].any_order:
+        arrays = in_one_order(arrays)
     if extra:
         more = torchvision_split(name, root, "extra")
         for key, added in zip(("x_train", "y_train"), more, strict=True):

@@ -84,7 +84,7 @@ def load_sample(arch: str) -> Sample | None:
 def measure_sample(arch: str, count: int) -> Sample:
     """Predictions of all images and margins of `count`; goes on from what is stored of the same net."""
     images = image_folder(data_root() / FOLDER, train=False)
-    device, weights = best_device(), pretrained(arch, len(images.classes))
+    device, weights = best_device(), pretrained("imagenet", arch, len(images.classes))
     model = make_model("imagenet", arch, len(images.classes))
     model.load_state_dict(weights)
     model = placed(model, device).eval()
@@ -129,7 +129,7 @@ def fine_tune(arch: str, images: int = 16, batch: int = 8) -> dict[str, Any]:
     """A few steps of AMM from the pretrained weights on random crops; their margins (std units) before and after."""
     recipe = make_recipe(FOLDER, arch, "amm", "short", "imagenet", train_size=images, batch=batch)
     data = prepare_data(recipe, load_data(FOLDER))
-    training = Training(recipe, 0, data, pretrained(arch, data.num_classes))
+    training = Training(recipe, 0, data, pretrained("imagenet", arch, data.num_classes))
     crops, steps, started = list(training.batches.epoch(0)), [], time.monotonic()
     before = batch_margins(training.model, crops)
     for x, y in crops:

@@ -1,9 +1,11 @@
 """The networks of the CIFAR-10, CIFAR-100 and SVHN experiments (section 4.1.2), from 3 x 32 x 32 images to logits."""
 
 from collections.abc import Callable
+from functools import partial
 
 from torch import nn
 
+from ammlib.margin.classifier import choose
 from ammlib.models import mnist
 from ammlib.models.layers import Dense, OptionA, Residual
 
@@ -40,14 +42,14 @@ def liunet(num_classes: int = 10, wide: bool | None = None, groups: int | None =
     return mnist.liunet(num_classes, 3, widths, depth=4, pixels=4 * 4, hidden=hidden, groups=groups)
 
 
-def resnet20(num_classes: int = 10) -> nn.Sequential:
-    """He et al.'s CIFAR net, three basic blocks a stage, shortcuts of option A; 269,722 parameters."""
-    return resnet(basic, 3, num_classes)
+def resnet20(num_classes: int = 10, shortcut: str = "A") -> nn.Sequential:
+    """He et al.'s CIFAR net, three basic blocks a stage; 269,722 parameters, with shortcuts of option B 272,474."""
+    return resnet(partial(basic, shortcut=shortcut), 3, num_classes)
 
 
-def resnet56(num_classes: int = 10) -> nn.Sequential:
-    """He et al.'s CIFAR net, nine basic blocks a stage, shortcuts of option A; 853,018 parameters."""
-    return resnet(basic, 9, num_classes)
+def resnet56(num_classes: int = 10, shortcut: str = "A") -> nn.Sequential:
+    """He et al.'s CIFAR net, nine basic blocks a stage; 853,018 parameters, with shortcuts of option B 855,770."""
+    return resnet(partial(basic, shortcut=shortcut), 9, num_classes)
 
 
 def resnet56_bottleneck(num_classes: int = 10) -> nn.Sequential:
@@ -77,10 +79,18 @@ def resnet(block: Callable[..., nn.Module], blocks: int, num_classes: int, expan
     return nn.Sequential(*layers, *linear_of_mean(inputs, num_classes))
 
 
-def basic(inputs: int, width: int, stride: int) -> Residual:
-    """Two 3 x 3 convolutions beside a shortcut without parameters."""
+# He et al.'s options where the sizes of a block's input and output differ: zeros for new channels, or a projection.
+SHORTCUTS: dict[str, Callable[[int, int, int], nn.Module]] = {
+    "A": lambda inputs, width, stride: OptionA(stride, width - inputs),
+    "B": lambda inputs, width, stride: nn.Sequential(*normed(inputs, width, 1, stride)),
+}
+
+
+def basic(inputs: int, width: int, stride: int, shortcut: str = "A") -> Residual:
+    """Two 3 x 3 convolutions beside a shortcut."""
+    change = choose("shortcut", shortcut, SHORTCUTS)
     branch = nn.Sequential(*normed(inputs, width, 3, stride), nn.ReLU(), *normed(width, width))
-    return Residual(branch, nn.Identity() if inputs == width else OptionA(stride, width - inputs))
+    return Residual(branch, nn.Identity() if inputs == width else change(inputs, width, stride))
 
 
 def bottleneck(inputs: int, width: int, stride: int) -> Residual:

@@ -18,6 +18,7 @@ plt.style.use(Path(__file__).parent / "amm.mplstyle")
 
 COLOURS = {  # Okabe and Ito
     "reference": "#000000",
+    "control": "#999999",
     "amm": "#0072B2",
     "no_high_order": "#56B4E9",
     "elsayed": "#E69F00",

@@ -106,6 +106,9 @@ def condition_of(recipe: Recipe, name: str) -> str:
         return f"train={recipe.train_size or 60000}"
     if recipe.validation:  # a search: no number of the paper belongs to it
         return f"validation, {strength(recipe)}"
+    if recipe.half == "search":  # likewise; what is only evaluated has no rate
+        rate = f"lr={recipe.lr:g}" if recipe.epochs else ""
+        return ", ".join(filter(None, ("search half", rate, strength(recipe))))
     if (recipe.method, recipe.start) == ("reference", "reference"):  # nor to what AMM's fine-tuning is compared with
         return "trained longer"
     return f"noisy={recipe.noisy}" if recipe.noisy else ""
@@ -193,9 +196,16 @@ def extent(recipe: Recipe) -> str:
     if recipe.scale == "full":
         return "full"
     scale = "trial" if is_trial(recipe) else recipe.scale
-    before = f"{reference_of(recipe).epochs} + " if recipe.start == "reference" else ""
+    before = reference_of(recipe).epochs if recipe.start == "reference" else 0
+    epochs = f"{f'{before} + ' if before else ''}{recipe.epochs} epoch{'s' * (recipe.epochs != 1)}"
     images = f"{recipe.train_size:,}" if recipe.train_size else "all"
-    return f"{scale}: {before}{recipe.epochs} epoch{'s' * (recipe.epochs != 1)}, {images} images"
+    half = ", half of the test images" if recipe.half else ""
+    return f"{scale}: {epochs}{from_weights(recipe)}, {images} images{half}"
+
+
+def from_weights(recipe: Recipe) -> str:
+    """Whose weights a recipe starts from, if they are published ones, and whether their net is the paper's."""
+    return {None: "", "akamaster": " from akamaster's", "chenyaofo": " from chenyaofo's (option B)"}[recipe.weights]
 
 
 def settings(wanted: Iterable[tuple[Recipe, int]]) -> str:

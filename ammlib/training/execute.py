@@ -10,13 +10,14 @@ from ammlib.data.batches import subset
 from ammlib.data.datasets import Dataset, load_data
 from ammlib.data.registry import DATASETS
 from ammlib.margin.processes import is_main
+from ammlib.models.community import options_of
 from ammlib.models.pretrained import pretrained
 from ammlib.models.weights import load_weights, save_weights, weights_digest
 from ammlib.training.device import best_device, placed
 from ammlib.training.distributed import from_main, main_first
 from ammlib.training.evaluate import evaluate
 from ammlib.training.prepare import make_regulariser, margin_units, new_model, prepare_data
-from ammlib.training.recipes import Recipe, reference_of
+from ammlib.training.recipes import Recipe, reference_of, stands_for
 from ammlib.training.runs import Run, checkpoint_path, load_run, store_run, weights_path
 from ammlib.training.train import Training, train
 
@@ -79,8 +80,11 @@ def starting_weights(recipe: Recipe, seed: int, num_classes: int, progress: bool
         return None
     reference = reference_of(recipe) if recipe.start == "reference" else recipe
     if reference.start == "pretrained" and (reference is recipe or reference.epochs == 0):
-        head_seed = None if recipe.dataset == "imagenet" else seed  # a user's own classes need a head of their own
-        return from_main(lambda: pretrained(recipe.arch, num_classes, head_seed=head_seed))
+        like = stands_for(recipe.dataset, recipe.family)
+        if options_of(like, recipe.arch) and recipe.weights is None:  # the net may be another, with other shortcuts
+            raise ValueError(f"{recipe.key} starts from published weights at scale tuned only, not {recipe.scale}")
+        head_seed = None if recipe.dataset == like else seed  # a user's own classes need a head of their own
+        return from_main(lambda: pretrained(like, recipe.arch, num_classes, head_seed=head_seed))
     return trained_weights(reference, seed, progress)
 
 

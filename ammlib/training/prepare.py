@@ -5,13 +5,14 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from ammlib.data.batches import noisy_labels, subset, validation_split
+from ammlib.data.batches import half_of, noisy_labels, subset, validation_split
 from ammlib.data.datasets import Dataset, load_data
 from ammlib.data.registry import DATASETS
 from ammlib.margin.amm import AMM
 from ammlib.margin.baselines import Elsayed, Refined
 from ammlib.margin.classifier import choose, random_state_kept
 from ammlib.models import make_model
+from ammlib.models.community import options_of
 from ammlib.training.device import best_device
 from ammlib.training.recipes import Recipe, stands_for
 
@@ -26,9 +27,13 @@ def make_regulariser(recipe: Recipe) -> AMM | None:
 
 
 def prepare_data(recipe: Recipe, data: Dataset | None = None) -> Dataset:
-    """The data set with the recipe's validation split, then its subset, then its label noise, all by `data_seed`."""
+    """The data set with the recipe's half of the test images, which is fixed; with its validation split, then its
+    subset, then its label noise, all by `data_seed`."""
     data = load_data(recipe.dataset) if data is None else data
     x, y, x_test, y_test = data.x_train, data.y_train, data.x_test, data.y_test
+    if recipe.half is not None:
+        rows = half_of(len(y_test), recipe.half)
+        x_test, y_test = x_test[rows], y_test[rows]
     if recipe.validation:
         kept, held_out = validation_split(len(y), recipe.data_seed)
         x, y, x_test, y_test = x[kept], y[kept], x[held_out], y[held_out]
@@ -44,7 +49,9 @@ def new_model(recipe: Recipe, seed: int, num_classes: int | None = None) -> nn.M
     """The freshly initialised model of a run; the global random state stays as it was."""
     with random_state_kept(best_device()):
         torch.manual_seed(seed)
-        return make_model(stands_for(recipe.dataset, recipe.family), recipe.arch, num_classes)
+        like = stands_for(recipe.dataset, recipe.family)
+        options = {} if recipe.weights is None else options_of(like, recipe.arch)
+        return make_model(like, recipe.arch, num_classes, **options)
 
 
 def learning_rate(recipe: Recipe, epoch: int) -> float:

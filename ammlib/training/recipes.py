@@ -4,7 +4,7 @@ import hashlib
 import json
 import math
 import tomllib
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ for _table in TABLES["schedule"]:
 
 LABELS = {
     "reference": "reference",
+    "control": "control, no AMM",
     "amm": "AMM (MIN+EXP)",
     "no_high_order": "AMM, ∇f constant",
     "elsayed": "Elsayed et al.",
@@ -29,14 +30,16 @@ LABELS = {
     "refined": "AMM, tight margin",
 }
 
-IDENTITY = ("dataset", "family", "arch", "method", "scale", "source")  # not for `with_` to change
-DATA = ("crop", "flip", "train_size", "noisy", "data_seed", "validation", "margin_size")
+IDENTITY = ("dataset", "family", "arch", "method", "scale", "weights", "source")  # not for `with_` to change
+DATA = ("crop", "flip", "train_size", "noisy", "data_seed", "validation", "half", "margin_size")
 LEAST = {"batch": 1, "train_size": 1, "margin_size": 1}  # 0 for every other number
 VALUES = {
-    "scale": ("full", "short"),
+    "scale": ("full", "short", "tuned"),
     "start": ("scratch", "reference", "pretrained"),
     "crop": (None, "resize36", "pad4"),
     "loss": ("cross_entropy", "none"),
+    "weights": (None, "akamaster", "chenyaofo"),
+    "half": (None, "search", "report"),
 }
 
 
@@ -48,7 +51,7 @@ class Recipe:
     family: str  # of the models that fit the images
     arch: str
     method: str
-    scale: str  # "full": the paper's protocol; "short": a stated reduction
+    scale: str  # "full": the paper's protocol; "short": a stated reduction; "tuned": from converged references
     epochs: int
     batch: int
     lr: float
@@ -67,6 +70,9 @@ class Recipe:
     margin_size: int | None  # measure the margin of a random subset of the test images; None: all
     loss: str  # "none": the regulariser alone
     regulariser: dict | None  # its name and keyword arguments
+    # What came later has a default, with which it is left out of digest and JSON: what was stored before stays valid.
+    weights: str | None = None  # who published those that `start` leads to; their net may have shortcuts of option B
+    half: str | None = None  # evaluate on this half of the test images: "search", to choose settings, or "report"
     source: str = field(compare=False)  # where the numbers come from
 
     def __post_init__(self) -> None:
@@ -97,12 +103,13 @@ class Recipe:
 
     def to_dict(self) -> dict[str, Any]:
         """The recipe exactly as JSON gives it back."""
-        return json.loads(json.dumps(asdict(self)))
+        values = {name: value for name, value in asdict(self).items() if value != DEFAULTS.get(name, MISSING)}
+        return json.loads(json.dumps(values))
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "Recipe":
         """The recipe that `to_dict` wrote."""
-        if wrong := {f.name for f in fields(cls)} ^ set(values):
+        if wrong := {f.name for f in fields(cls)} ^ (DEFAULTS.keys() | values.keys()):
             raise ValueError(f"not a recipe of this version; unknown or missing: {', '.join(sorted(wrong))}")
         return cls(**values)
 
@@ -123,6 +130,7 @@ class Recipe:
 
 
 SETTINGS = [f.name for f in fields(Recipe) if f.name not in IDENTITY]
+DEFAULTS = {f.name: f.default for f in fields(Recipe) if f.default is not MISSING}
 
 
 def _typed(name: str, value: Any, kind: Any) -> Any:
@@ -152,6 +160,8 @@ def _check(recipe: Recipe) -> None:
         raise ValueError(f"cuts must lie in order within the {recipe.epochs} epochs, got decay={recipe.decay}")
     if recipe.noisy > (recipe.train_size or math.inf):
         raise ValueError(f"noisy is {recipe.noisy}, more than the {recipe.train_size} training images")
+    if recipe.half is not None and recipe.validation:
+        raise ValueError(f"half is {recipe.half!r} of the test images, but validation looks at none of them")
     if recipe.regulariser is not None:
         choose("regulariser", recipe.regulariser.get("name"), TABLES["regulariser"])
     elif recipe.loss == "none":
@@ -168,7 +178,8 @@ def scale_cuts(decay: tuple, epochs: int, new: int) -> tuple:
 
 def resolve_scale(scale: str, cuda_available: bool) -> str:
     """Turn "auto" into "full" on CUDA and "short" on the CPU."""
-    return choose("scale", scale, {"full": "full", "short": "short", "auto": "full" if cuda_available else "short"})
+    known = {name: name for name in VALUES["scale"]}
+    return choose("scale", scale, known | {"auto": "full" if cuda_available else "short"})
 
 
 def scale_of(like: str, scale: str) -> str:
@@ -196,16 +207,23 @@ def _short(like: str, arch: str, schedule: dict) -> dict:
     return {**reduction, "decay": scale_cuts(schedule["decay"], schedule["epochs"], reduction["epochs"])}
 
 
-def _plan(like: str, method: str, own: bool) -> dict:
+def _tuned(dataset: str, arch: str) -> dict:
+    """The schedule of the tuned scale, which not every net has."""
+    table = choose("data set at the tuned scale", dataset, TABLES["tuned"])
+    return {**table["set"], **choose(f"arch for {dataset} at the tuned scale", arch, table["archs"])}
+
+
+def _plan(like: str, method: str, own: bool, scale: str) -> dict:
     """What a method adds on a data set: `set`, `regulariser` with all its arguments, and their `source`."""
     plan = choose("method", method, METHODS)
+    table = TABLES["tuned"][like] if scale == "tuned" else BY_DATASET[like]
     if "regulariser" not in plan:
-        plan = BY_DATASET[like].get(method, plan)
+        plan = table.get(method, plan)
         return plan.get("own", plan) if own else plan
     arguments = {**TABLES["regulariser"][plan["regulariser"]["name"]], **plan["regulariser"]}
     if "lam" in arguments:
         return {**plan, "regulariser": arguments}
-    strength = TABLES["strength"][like]
+    strength = table.get("strength") or TABLES["strength"][like]
     arguments |= strength.get(method, strength["amm"])
     return {**plan, "regulariser": arguments, "source": strength["source"]}
 
@@ -215,17 +233,21 @@ def make_recipe(
 ) -> Recipe:
     """The recipe of a method on a data set; `family` (mnist, cifar, digits, imagenet) is for a user's own data."""
     like, method = stands_for(dataset, family), ALIASES.get(method, method)
-    row, plan = choose(f"arch for {dataset}", arch, SCHEDULES[like]), _plan(like, method, dataset != like)
     scale, family = scale_of(like, scale), BY_DATASET[like]["family"]
+    row = choose(f"arch for {dataset}", arch, SCHEDULES[like])
+    reduction = {"full": dict, "short": lambda: _short(like, arch, row["set"]), "tuned": lambda: _tuned(dataset, arch)}
+    changes = reduction[scale]()
+    plan = _plan(like, method, dataset != like, scale)
     settings = {"dataset": dataset, "family": family, "arch": arch, "method": method, "scale": scale}
     settings |= TABLES["protocol"] | BY_DATASET[like].get("set", {}) | row["set"]
-    settings |= _short(like, arch, row["set"]) if scale == "short" else {}
+    settings |= changes
     settings |= plan.get("set", {}) | {"regulariser": plan.get("regulariser")}
     if dataset != like:  # of unknown size, and mirrored it may show something else
         settings |= {"train_size": None, "flip": False}
     settings["freeze_bn"] = settings["start"] == "reference" and arch in TABLES["freeze_bn"]["archs"]
     short = "; short scale: ours" if scale == "short" else ""
-    settings["source"] = f"schedule: {row['source']}; {method}: {plan['source']}{short}"
+    schedule = TABLES["tuned"][like]["source"] if scale == "tuned" else row["source"]
+    settings["source"] = f"schedule: {schedule}; {method}: {plan['source']}{short}"
     return Recipe(**{f.name: settings.get(f.name) for f in fields(Recipe)}).with_(**overrides)
 
 
