@@ -71,7 +71,8 @@ def walk(
     x, f = clean.points.detach(), clean.f
     path = Walk.start(x, course, rows)
     if rows is None:
-        rows, view = torch.arange(len(x), device=x.device), clean if f.requires_grad else look(model, x)
+        rows, known = torch.arange(len(x), device=x.device), f.requires_grad or not len(x)
+        view = clean if known else look(model, x)
     else:
         x, course, view = x[rows], course.at(rows), View(x[rows], f[rows])
     delta, moving, near = torch.zeros_like(x), torch.ones_like(rows, dtype=torch.bool), first

@@ -2,9 +2,9 @@
 
 The first step of the attack tells a margin nearly exactly, but wants a gradient for each (sample, rival) pair. The
 logit gap costs nothing, but tells the margin |gap| / ‖∇gap‖ only as far as gradients are of the same length. So a few
-pairs are looked at first, and show how near the smallest are and how long gradients get; then all pairs that a gradient
-as long as the longest seen would bring near enough to matter; and again, as these may show a longer one. Where
-gradients differ much in length, this goes up to all pairs. A misclassified sample has one rival, its label, and any may
+pairs are looked at first, and show how near the smallest are and how long gradients get; then those that a gradient as
+long as these would bring near enough to matter; and again, as they may show a longer one. Where gradients differ much
+in length, this goes up to all pairs. A misclassified sample has one rival, its label, and any may
 end with the largest margin: all of these are followed.
 """
 
@@ -18,7 +18,8 @@ from ammlib.margin.processes import Shares
 from ammlib.margin.trajectories import Boundary, Course, expand
 
 LEAST = 16  # of small batches as many samples are followed at least: a step may change the order of a few
-REACH = 1.15  # pairs are looked at up to this many times the distance, for gradients longer than those seen so far
+REACH = 1.2  # pairs are looked at up to this many times the distance, for gradients longer than those seen so far
+ORDINARY = 8.0  # the longest gradient of a batch is so many times the shortest at most; seen on trained nets: 2 to 5
 NEARLY = 1.1  # samples whose first step is up to this many times the distance go on: later steps change their order
 
 
@@ -54,12 +55,25 @@ def few_first(
     wanted[:, 0] = ~correct | shares.own(likely(*shares.gather(-gap[:, 0], y, correct), rank))
     while shares.anywhere(wanted.any()):
         near, seen = nearer(model, near, x, course, gap, wanted, how), seen | wanted
-        (longest,) = shares.gather(near.longest * correct)
+        reach = bridged(near.longest, *shares.gather(near.longest * correct))
         limit = limit_of(near, correct, shares, rank)
-        bound = near.distance.clamp(max=limit).unsqueeze(1)  # what is farther changes nothing
-        too_far = (-gap > REACH * longest.max() * bound) & (limit < torch.inf)
+        bound = near.distance.clamp(max=limit)  # what is farther changes nothing
+        too_far = (-gap > (REACH * reach * bound).unsqueeze(1)) & (limit < torch.inf)
         wanted = ~(seen | too_far) & (gap > -torch.inf) & correct.unsqueeze(1)
+        wanted[:, 1:] &= seen[:, :1]  # further rivals once the first has shown how long the sample's gradients are
     return near
+
+
+def bridged(longest: Tensor, everywhere: Tensor) -> Tensor:
+    """The gap (B,) that a gradient of each sample may bridge at distance 1: how long it may be.
+
+    As long as the longest seen in the batch. But the gradients of one sample, towards other rivals, differ less than
+    those of different samples: from what was seen of it by the square root of their spread, if that is ordinary.
+    """
+    most, least = everywhere.max(), torch.where(everywhere > 0, everywhere, torch.inf).min()
+    spread = most / least
+    own = torch.where(spread < ORDINARY, spread.sqrt() * longest, most).clamp(max=most)
+    return torch.where(longest > 0, own, most)
 
 
 def limit_of(near: Boundary, correct: Tensor, shares: Shares, rank: int) -> Tensor:
