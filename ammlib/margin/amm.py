@@ -79,11 +79,8 @@ class MarginRegulariser(nn.Module):
         Training minimises it beside the loss and the weight decay (eq. 7).
         """
         check_images(x)
-        model, how, shares = (
-            unwrapped(model),
-            strategy_for(self.strategy, x.device, x[:1].numel()),
-            Shares(len(x), x.device),
-        )
+        model, shares = unwrapped(model), Shares(len(x), x.device)
+        how = strategy_for(self.strategy, x.device, x[:1].numel())
         logits = None if logits is None else as_classes(logits).detach()
         reuse = logits is not None and logits.dtype == x.dtype and not differs_in_eval_mode(model)
         reuse = reuse and not torch.is_autocast_enabled(x.device.type)

@@ -142,10 +142,8 @@ def margin(model: nn.Module, path: Walk, rows: Tensor, overshoot: float = 0.02, 
         return path.norm[rows].requires_grad_()
     visited = Step(*map(torch.cat, zip(*path.steps, strict=True)))
     when = torch.cat([torch.full_like(done.rows, i) for i, done in enumerate(path.steps)])
-    at = torch.full_like(path.success, -1, dtype=torch.long).scatter_(
-        0, rows, torch.arange(len(rows), device=rows.device)
-    )
-    at = at[visited.rows]
+    order = torch.arange(len(rows), device=rows.device)
+    at = torch.full_like(path.success, -1, dtype=torch.long).scatter_(0, rows, order)[visited.rows]
     chosen = ((at >= 0) & visited.moved).nonzero().squeeze(1)
     at, when, points, reference, target = (t[chosen] for t in (at, when, *visited[2:]))
     gap, g = gap_and_gradient(model, points, reference, target, graph=True)
