@@ -148,8 +148,9 @@ def test_exp_and_inv_are_clamped_and_then_have_no_gradient(shrinkage, clip):
     value, _, net = on_the_line([5.0, 4.0, 3.0, 2.0], [0, 0, 0, 0], "avg", shrinkage, 3.0, 2.0, 1.0, **options)
     assert value.item() == pytest.approx(clip)  # four times the clip, divided by B
     assert all((g == 0).all() for g in gradients(value, net))
-    large_lam, _, _ = on_the_line([1e-3], [1], "avg", shrinkage, 1000.0, 1.0, 1.0, **options)
-    assert large_lam.item() == pytest.approx(clip)
+    for lam in (clip, 1000.0):  # then all misclassified samples are, from the boundary on
+        with pytest.raises(ValueError, match=f"lam must be less than clip, {clip:g}"):
+            AMM("avg", shrinkage, lam, **options)
 
 
 def test_lin_is_not_clamped():

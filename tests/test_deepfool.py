@@ -82,7 +82,7 @@ def test_overshoot_scales_the_step():
 def margins_of(net, x, y=None, high_order=True, strategy="frugal", **options):
     """Differentiable margins of all samples that took a step, as the regulariser computes them."""
     f = net(x).detach()
-    path = walk(net, View(x, f), Course.of(f, y, num_rivals=10), STRATEGIES[strategy], **options)
+    path = walk(net, View.of(x, f), Course.of(View.of(x, f), y, num_rivals=10), STRATEGIES[strategy], **options)
     return path, margin(net, path, torch.arange(len(x)), high_order=high_order)
 
 
@@ -203,8 +203,8 @@ def test_every_point_is_looked_at_once_while_most_samples_go_on(digits):
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_graph_at_the_clean_samples_changes_nothing_but_the_work(strategy, digits):
     net, x, y = make_net(NETS["conv_max_pool"]), digits[0][:20], digits[1][:20]
-    with_graph, without = look(net, x), View(x, net(x).detach())
-    course = Course.of(without.f, y, num_rivals=10)
+    with_graph, without = look(net, x), View.of(x, net(x).detach())
+    course = Course.of(without, y, num_rivals=10)
     a, b = (walk(net, clean, course, STRATEGIES[strategy]) for clean in (with_graph, without))
     assert_same((a.delta, a.norm), (b.delta, b.norm))
     assert torch.equal(a.success, b.success) and a.success.any() and not a.delta.requires_grad

@@ -6,6 +6,7 @@ from conftest import gradients
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
+from torch.nn import functional as F
 
 from ammlib import AMM, deepfool
 from ammlib.margin.tight import tight
@@ -13,6 +14,7 @@ from ammlib.margin.tight import tight
 fuzz = settings(deadline=None, max_examples=60, derandomize=True, database=None)
 MODERATE = [0.0, 1e-5, 1e-2, 1.0, 1e2, 1e5]
 EXTREME = [*MODERATE, 1e-20, 1e-10, 1e10, 1e20]
+HALF = [torch.float16, torch.bfloat16]
 LABELS = {
     "all correct": lambda prediction, classes: prediction,
     "none correct": lambda prediction, classes: (prediction + 1) % classes,
@@ -31,7 +33,15 @@ class Constant(nn.Module):
         return self.bias.expand(len(x), -1)
 
 
+class Cosine(nn.Linear):
+    """Logits are angles: weights of any size give the same."""
+
+    def forward(self, x):
+        return 10 * F.linear(F.normalize(x), F.normalize(self.weight))
+
+
 HEADS = {
+    "cosine": lambda features, classes: Cosine(features, classes, bias=False),
     "constant": lambda features, classes: Constant(classes),
     "linear": nn.Linear,
     "relu": lambda features, classes: nn.Sequential(nn.Linear(features, 7), nn.ReLU(), nn.Linear(7, classes)),
@@ -52,8 +62,8 @@ def cases(draw, scales):
             if draw(st.booleans()):  # ties: each value twice
                 weight[1::2] = weight[: len(weight) // 2 * 2 : 2]
         x *= draw(st.sampled_from(scales))
-        if draw(st.booleans()):
-            x, model = x.double(), model.double()
+        dtype = draw(st.sampled_from([torch.float32, torch.float64, *HALF]))
+        x, model = x.to(dtype), model.to(dtype)
         prediction = predict(model, x)
     return model, x, LABELS[draw(st.sampled_from(list(LABELS)))](prediction, max(2, classes))
 
@@ -64,10 +74,10 @@ def predict(model, x):
 
 
 def call(function, model, x):
-    """The result, or None where logits overflow, which must be an error that says so."""
-    if model(x).isfinite().all():
+    """The result, or None where x or logits overflow, which must be an error that says so."""
+    if x.isfinite().all() and model(x).isfinite().all():
         return function()
-    with pytest.raises(ValueError, match="logits contains NaN or infinite"):
+    with pytest.raises(ValueError, match="(x|logits) contains NaN or infinite"):
         function()
     return None
 

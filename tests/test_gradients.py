@@ -5,34 +5,32 @@ import torch
 from conftest import assert_same, make_net
 from torch import nn
 
+from ammlib.margin.deepfool import nearest
 from ammlib.margin.gradients import STRATEGIES, gap_and_gradient, look, strategy_for
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("layers", [(), (nn.Unflatten(1, (1, 6)), nn.Conv1d(1, 1, 1), nn.Flatten())])
-@pytest.mark.parametrize("pairs", [(0, 0, 0, 0, 3), (1, 1, 1, 1, 1), (2, 1, 3, 1, 3), (3, 3, 3, 3, 3), (1, 1, 1, 9, 9)])
-def test_gradients_of_many_pairs_are_those_of_each(layers, pairs, strategy):
+@pytest.mark.parametrize(
+    "wanted", [(0, 0, 0, 0, 3), (1, 1, 1, 1, 1), (2, 1, 3, 1, 3), (3, 3, 3, 3, 3), (1, 1, 1, 9, 9)]
+)
+def test_gradients_towards_many_rivals_are_those_towards_each(layers, wanted, strategy):
     net = make_net(lambda: nn.Sequential(*layers, nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 10)))
-    points, rivals = torch.randn(5, 6).double(), torch.arange(1, 10).expand(5, 9)
-    reference = torch.zeros(5, dtype=torch.long)
+    view = look(net, torch.randn(5, 6).double())
     order = torch.stack([torch.randperm(9, generator=torch.Generator().manual_seed(i)) for i in range(5)])
-    wanted = order < torch.tensor(pairs).unsqueeze(1)  # anywhere among the rivals
-    gap = -order.double() - 1  # the wanted have the smallest
-    found = STRATEGIES[strategy].gradients(net, look(net, points), reference, rivals, gap, wanted)
-    row, k = (found.gap > -torch.inf).nonzero(as_tuple=True)
-    target = found.target[row, k]
-    measured = torch.zeros(5, 10, dtype=torch.bool).index_put((row, target), torch.tensor(True))
-    assert (measured[:, 1:] >= wanted).all()
-    assert_same(found.g[found.place[row, k]], gap_and_gradient(net, points[row], reference[row], target)[1])
+    target = (view.prediction.unsqueeze(1) + 1 + order[:, : max(wanted)]) % 10
+    needed = torch.arange(max(wanted)) < torch.tensor(wanted).unsqueeze(1)
+    g = STRATEGIES[strategy].gradients(net, view, target, torch.where(needed, -1.0, -torch.inf))
+    row, k = needed.nonzero(as_tuple=True)
+    assert g.shape == (max(wanted), 5, 6)
+    assert_same(g[k, row], gap_and_gradient(net, view.points[row], view.prediction[row], target[row, k])[1])
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_where_no_pair_is_wanted_there_are_no_gradients(strategy):
+def test_without_a_rival_there_is_no_nearest_boundary(strategy):
     net, points = make_net(lambda: nn.Linear(6, 10)), torch.randn(5, 6).double()
-    rivals, reference = torch.arange(1, 10).expand(5, 9), torch.zeros(5, dtype=torch.long)
-    nothing = torch.zeros(5, 9, dtype=torch.bool)
-    gap = -torch.ones(5, 9).double()
-    assert STRATEGIES[strategy].gradients(net, look(net, points), reference, rivals, gap, nothing) is None
+    rivals, nothing = torch.arange(1, 10).expand(5, 9), torch.full((5, 9), -torch.inf).double()
+    assert nearest(net, look(net, points), rivals, nothing, STRATEGIES[strategy]) is None
 
 
 def test_the_device_chooses_the_strategy_unless_it_is_named():
@@ -42,3 +40,12 @@ def test_the_device_chooses_the_strategy_unless_it_is_named():
     assert strategy_for("auto", gpu, 3 * 224 * 224) is STRATEGIES["frugal"]  # whose rivals would not fit into memory
     with pytest.raises(ValueError, match="unknown strategy 'fast'; choose from frugal, batched"):
         strategy_for("fast", cpu)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_between_a_class_and_itself_there_is_no_boundary(strategy):
+    net, x = make_net(lambda: nn.Linear(6, 3)), torch.randn(4, 6).double()
+    view = look(net, x)
+    for target in (view.prediction.unsqueeze(1), view.prediction.unsqueeze(1).expand(-1, 2)):
+        near = nearest(net, look(net, x), target, torch.zeros(target.shape).double(), STRATEGIES[strategy])
+        assert (near.distance == torch.inf).all()

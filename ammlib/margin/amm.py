@@ -7,21 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ammlib.margin.classifier import (
-    as_classes,
-    check_attack,
-    check_images,
-    check_positive,
-    check_values,
-    choose,
-    differs_in_eval_mode,
-    frozen,
-    unwrapped,
-    why_not_fooled,
-)
+from ammlib.margin.classifier import check_attack, check_images, check_values, choose, frozen, why_not_fooled
 from ammlib.margin.deepfool import margin, walk
-from ammlib.margin.gradients import View, look, strategy_for
-from ammlib.margin.parts import AGGREGATION, SHRINKAGE, Report, Shrinkage
+from ammlib.margin.gradients import known_view, look, strategy_for
+from ammlib.margin.parts import AGGREGATION, SHRINKAGE, Report, Shrinkage, check_strength
 from ammlib.margin.processes import Shares, world
 from ammlib.margin.screening import everything, promising
 from ammlib.margin.trajectories import Course
@@ -54,7 +43,7 @@ class MarginRegulariser(nn.Module):
         strategy: str = "auto",
     ) -> None:
         super().__init__()
-        check_positive(lam=lam, c=c, d=d, clip=clip)
+        check_strength(shrinkage, lam, c, d, clip)
         check_attack(steps, overshoot, num_rivals)
         strategy_for(strategy, torch.device("cpu"))
         self.keep, self.shrinkage, self.follow, self.margin = keep, shrinkage, follow, margin
@@ -79,32 +68,29 @@ class MarginRegulariser(nn.Module):
         Training minimises it beside the loss and the weight decay (eq. 7).
         """
         check_images(x)
-        model, shares = unwrapped(model), Shares(len(x), x.device)
-        how = strategy_for(self.strategy, x.device, x[:1].numel())
-        logits = None if logits is None else as_classes(logits).detach()
-        reuse = logits is not None and logits.dtype == x.dtype and not differs_in_eval_mode(model)
-        reuse = reuse and not torch.is_autocast_enabled(x.device.type)
-        with frozen(model, x):
+        how, shares = strategy_for(self.strategy, x.device, x[:1].numel()), Shares(len(x), x.device)
+        known = known_view(model, x, logits)
+        with frozen(model, x) as model:
             with torch.no_grad():
-                clean = View(x, logits) if reuse else look(model, x, self.follow is not promising)
-                f = clean.f.detach()
-                y = check_values(x, f, y)
-                course = Course.of(f, y, self.num_rivals)
-                rows, first = self.follow(model, clean, course, y, shares, how)
-                path = walk(model, clean, course, how, rows, first, steps=self.steps, overshoot=self.overshoot)
+                clean = known or look(model, x, graph=self.follow is not promising)
+                y = check_values(x, clean.f.detach(), y)
+                course = Course.of(clean, y, self.num_rivals)
+                followed, first = self.follow(model, clean, course, y, shares, how)
+                path = walk(model, clean, course, how, followed, first, steps=self.steps, overshoot=self.overshoot)
                 size = x.flatten(1).norm(dim=1) if self.relative else torch.ones_like(path.norm)  # eq. 5, or else eq. 6
                 usable = (path.success if self.needs_success else path.norm > 0) & (size > 0)
                 # All processes meet here: what counts is decided over the batch of all of them.
                 m, usable, labels, correct = shares.gather(path.norm / size, usable, y, ~course.targeted)
-                kept = self.keep(torch.where(usable & correct, m, torch.inf), labels)  # 𝒯, of which the smallest
-                kept |= self.keep(torch.where(usable & ~correct, -m, torch.inf), labels)  # ℱ, of which the largest
+                smallest = m.masked_fill(~(usable & correct), torch.inf)  # of 𝒯
+                largest = -m.masked_fill(~usable | correct, -torch.inf)  # of ℱ
+                kept = self.keep(torch.stack([smallest, largest]), labels).any(0)
                 mine = shares.own(kept).nonzero().squeeze(1)
             m = self.margin(model, path, mine, self.overshoot, self.high_order) / size[mine]
             found = torch.zeros_like(path.norm).index_copy_(0, mine, m.detach())
             self.columns = (correct, *shares.gather(path.followed, path.success), kept, *shares.gather(found))
         if len(x) and not len(mine) and not self.warned and not self.columns[2].any():  # in no process
             self.warned = True
-            warnings.warn(f"no sample was fooled, so that the term is zero; {why_not_fooled(f)}", stacklevel=4)
+            warnings.warn(f"no sample was fooled, so that the term is zero; {why_not_fooled(clean.f)}", stacklevel=4)
         t = torch.where(course.targeted[mine], self.d * m, -self.c * m)
         return self.shrinkage.term(t, self.lam, self.clip).sum() / (shares.total / world())
 

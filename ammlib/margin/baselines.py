@@ -33,8 +33,18 @@ class Elsayed(MarginRegulariser):
 
     def __init__(self, lam: float = 1.0, gamma: float = 1.0, *, overshoot: float = 0.02, num_rivals: int = 10) -> None:
         check_positive(gamma=gamma)
-        options = dict(steps=1, overshoot=overshoot, num_rivals=num_rivals, high_order=False, needs_success=False)
-        super().__init__(all_of_them, Shrinkage(Hinge(gamma), unbounded), lam, c=1.0, d=1.0, **options)
+        super().__init__(
+            all_of_them,
+            Shrinkage(Hinge(gamma), unbounded),
+            lam,
+            c=1.0,
+            d=1.0,
+            steps=1,
+            overshoot=overshoot,
+            num_rivals=num_rivals,
+            high_order=False,
+            needs_success=False,
+        )
         self.name = "ELSAYED"
 
 

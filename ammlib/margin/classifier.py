@@ -4,7 +4,7 @@ import math
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 import torch
 from torch import Tensor, nn
@@ -51,14 +51,14 @@ def unwrapped(model: nn.Module) -> nn.Module:
 
 
 @contextmanager
-def frozen(model: nn.Module, x: Tensor) -> Iterator[None]:
-    """Eval mode, full precision and no compiled code inside; afterwards flags and random state are as before."""
-    training = [module for module in model.modules() if module.training]
+def frozen(model: nn.Module, x: Tensor) -> Iterator[nn.Module]:
+    """The model, unwrapped, in eval mode and full precision; afterwards flags and random state are as before."""
+    training = [module for module in modules_of(model) if module.training]
     for module in training:
         module.training = False
     try:
         with random_state_kept(x.device), torch.autocast(x.device.type, enabled=False), eager():
-            yield
+            yield unwrapped(model)
     finally:
         for module in training:
             module.training = True
@@ -80,15 +80,21 @@ def differs_in_eval_mode(model: nn.Module) -> bool:
     Seen by its modules; one that asks for `self.training` in its own `forward` is not.
     """
     changing = (nn.modules.batchnorm._NormBase, nn.modules.dropout._DropoutNd, nn.RReLU)
-    rates = (getattr(module, "dropout", 0.0) for module in model.modules() if module.training)  # of recurrent nets, ...
-    return any(rate for rate in rates if isinstance(rate, float)) or any(
-        module.training and isinstance(module, changing) for module in model.modules()
-    )
+    training = [module for module in modules_of(model) if module.training]
+    rates = (getattr(module, "dropout", 0.0) for module in training)  # of recurrent nets, ...
+    dropped = any(rate for rate in rates if isinstance(rate, float))
+    return dropped or any(isinstance(module, changing) for module in training)
 
 
 def parameters_like(model: nn.Module) -> Tensor | None:
     """A parameter, for the device and precision that a model works with; None if it has none."""
-    return next((p for p in model.parameters() if p.is_floating_point()), None)
+    return next((p for module in modules_of(model) for p in module.parameters() if p.is_floating_point()), None)
+
+
+def modules_of(model: nn.Module) -> list[nn.Module]:
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"a classifier is an nn.Module, got a {type(model).__name__}; a function can be put into one")
+    return list(model.modules())
 
 
 # ---- what it may be given
@@ -120,7 +126,11 @@ def check_images(x: Tensor) -> None:
         raise ValueError("x is an empty batch")
 
 
-def check_values(x: Tensor, f: Tensor, y: Tensor | None = None) -> Tensor | None:
+@overload
+def check_values(x: Tensor, f: Tensor, y: Tensor) -> Tensor: ...
+@overload
+def check_values(x: Tensor, f: Tensor, y: Tensor | None) -> Tensor | None: ...
+def check_values(x: Tensor, f: Tensor, y: Tensor | None) -> Tensor | None:
     """The labels as int64 (B,), after rejecting what would give meaningless margins: shapes, NaN, values out of range.
 
     All values are looked at together, since on a GPU every look waits for all that came before: a sum is not finite if
@@ -158,15 +168,17 @@ def check_attack(steps: int, overshoot: float, num_rivals: int) -> None:
         raise ValueError(f"steps must be at least 1, got {steps}")
     if num_rivals < 2:
         raise ValueError(f"num_rivals counts the predicted class too: it must be at least 2, got {num_rivals}")
-    if overshoot < 0:
-        raise ValueError(f"overshoot must not be negative, got {overshoot}")
+    if not 0 <= overshoot <= 1:
+        raise ValueError(f"overshoot must lie in 0 ... 1, got {overshoot}")
 
 
 def check_positive(**values: float) -> None:
-    """Each named value must be greater than zero."""
+    """Each named value must be greater than zero, and of a size that can be reckoned with."""
     for name, value in values.items():
         if not value > 0:
             raise ValueError(f"{name} must be positive, got {value}")
+        if not 1e-9 <= value <= 1e9:
+            raise ValueError(f"{name} must lie in 1e-9 ... 1e9, got {value}")
 
 
 def choose(kind: str, name: str, choices: Mapping[str, T]) -> T:

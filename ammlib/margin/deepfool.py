@@ -17,9 +17,9 @@ derivative, ‖Δ_x‖ is its known value plus the sum of ⟨v, r^(i)⟩ less th
 import torch
 from torch import Tensor, nn
 
-from ammlib.margin.classifier import check_attack, check_images, check_values, class_logits, frozen, unwrapped
+from ammlib.margin.classifier import check_attack, check_images, check_values, frozen
 from ammlib.margin.gradients import Strategy, View, gap_and_gradient, look, strategy_for
-from ammlib.margin.trajectories import AttackResult, Boundary, Course, Step, Walk, expand
+from ammlib.margin.trajectories import FARTHEST, AttackResult, Boundary, Course, Group, Step, Walk, expand
 
 # After the first step a rival is left out once its logit gap is this many times the smallest one: to be the nearest
 # boundary its gradient would have to be as many times longer. Seen in 27,000 such steps on three nets: at most 1.
@@ -44,15 +44,14 @@ def deepfool(
     """
     check_attack(steps, overshoot, num_rivals)
     check_images(x)
-    model, how = unwrapped(model), strategy_for(strategy, x.device, x[:1].numel())
-    with frozen(model, x), torch.no_grad():
+    how = strategy_for(strategy, x.device, x[:1].numel())
+    with frozen(model, x) as model, torch.no_grad():
         clean = look(model, x)
-        f = clean.f.detach()
-        course = Course.of(f, check_values(x, f, y), num_rivals)
+        course = Course.of(clean, check_values(x, clean.f.detach(), y), num_rivals)
         path = walk(model, clean, course, how, steps=steps, overshoot=overshoot)
         # Judged at exactly the tensor that the caller can form: a smaller batch may round otherwise.
-        success = course.arrived(class_logits(model, x + path.delta))
-    return AttackResult(path.delta, path.norm, success, path.taken(), f.argmax(1))
+        success = course.arrived(look(model, x + path.delta, graph=False))
+    return AttackResult(path.delta, path.norm, success, path.taken(), clean.prediction)
 
 
 @torch.no_grad()
@@ -61,69 +60,66 @@ def walk(
     clean: View,
     course: Course,
     how: Strategy,
-    rows: Tensor | None = None,
+    followed: Tensor | None = None,
     first: Boundary | None = None,
     *,
     steps: int = 6,
     overshoot: float = 0.02,
 ) -> Walk:
-    """Follow the attack from the clean samples, or from some `rows` of them whose `first` boundary is known."""
-    x, f = clean.points.detach(), clean.f
-    path = Walk.start(x, course, rows)
-    if rows is None:
-        rows, known = torch.arange(len(x), device=x.device), f.requires_grad or not len(x)
-        view = clean if known else look(model, x)
-    else:
-        x, course, view = x[rows], course.at(rows), View(x[rows], f[rows])
-    delta, moving, near = torch.zeros_like(x), torch.ones_like(rows, dtype=torch.bool), first
+    """Follow the attack from the clean samples, or from those `followed` (B,), whose `first` boundaries are known."""
+    x = clean.points.detach()
+    followed = torch.ones_like(course.targeted) if followed is None else followed
+    path = Walk(x, course, followed, torch.zeros_like(x), torch.zeros_like(followed), steps=[])
+    here, view, near = Group(torch.arange(len(x), device=x.device), followed, x, path.delta, course), clean, first
+    if near is not None:
+        on = how.compact(followed)
+        here, view, near = here.at(on), view.at(on), near.at(on)
+    elif len(x) and not view.f.requires_grad:
+        view = look(model, x)
     for i in range(steps):
-        near = near or nearest_rival(model, view, course, moving, how, later=i > 0)  # eq. 2
+        near = near or nearest_rival(model, view, here, how, later=i > 0)  # eq. 2
         if near is None:  # all have arrived
             break
-        moved = moving & (near.distance < torch.inf)
-        delta = torch.where(expand(moved, x), delta + step(near.gap, near.g, overshoot), delta)  # eq. 4
-        path.steps.append(Step(rows, moved, view.points.detach(), view.f.argmax(1), near.target))
-        path.delta[rows], path.norm[rows] = delta, delta.flatten(1).norm(dim=1)
+        moved = here.moving & (near.distance < torch.inf)
+        r = step(near.gap, near.g, overshoot)
+        here = here._replace(moving=moved, delta=torch.where(expand(moved, r), here.delta + r, here.delta))  # eq. 4
+        path.steps.append(Step(here.rows, moved, view.points.detach(), view.prediction, near.target))
+        path.delta[here.rows] = here.delta
 
-        on = how.compact(moved)
-        rows, x, delta, moving, course = rows[on], x[on], delta[on], moved[on], course.at(on)
-        if not len(rows):
+        here = here.at(how.compact(moved))
+        if not len(here.rows):
             break
-        view, near = look(model, x + delta, graph=i + 1 < steps), None
-        path.success[rows] = done = course.arrived(view.f.detach())
-        moving = moving & ~done
-        if i + 1 < steps and how.pays_to_compact(moving):
-            on = how.compact(moving)
-            rows, x, delta, moving, course = rows[on], x[on], delta[on], moving[on], course.at(on)
-            if not len(rows):
-                break
-            view = look(model, x + delta)
+        view, near = look(model, here.x + here.delta, graph=i + 1 < steps), None
+        path.success[here.rows] = done = here.course.arrived(view)
+        here = here._replace(moving=here.moving & ~done)
+        if i + 1 < steps and how.pays_to_compact(here.moving):
+            here = here.at(how.compact(here.moving))
+            view = look(model, here.x + here.delta)
     return path
 
 
-def nearest_rival(
-    model: nn.Module, view: View, course: Course, moving: Tensor, how: Strategy, later: bool
-) -> Boundary | None:
+def nearest_rival(model: nn.Module, view: View, here: Group, how: Strategy, later: bool) -> Boundary | None:
     """The nearest boundary of the rows that move, of all rivals or, `later`, of those within reach; None if none."""
-    gap = course.gaps(view.f.detach())
-    reach = LATER_REACH * gap.amax(1, keepdim=True) if later else -torch.finfo(gap.dtype).max
-    return nearest(model, view, course.rivals, gap, (gap >= reach) & moving.unsqueeze(1), how)
+    gap = here.course.gaps(view)
+    reach = LATER_REACH * gap.amax(1, keepdim=True) if later else -torch.inf
+    idle = (gap < reach) | ~here.moving.unsqueeze(1)
+    return nearest(model, view, here.course.rivals, gap.masked_fill(idle, -torch.inf), how)
 
 
-def nearest(
-    model: nn.Module, view: View, rivals: Tensor, gap: Tensor, wanted: Tensor, how: Strategy
-) -> Boundary | None:
-    """Of the `wanted` (n, K) rivals the one whose linearised boundary, |gap| / ‖g‖ away, is nearest; None if none."""
-    pairs = how.gradients(model, view, view.f.detach().argmax(1), rivals, gap, wanted)
-    if pairs is None:
+def nearest(model: nn.Module, view: View, rivals: Tensor, gap: Tensor, how: Strategy) -> Boundary | None:
+    """Of the rivals whose gap is finite (n, K) the one whose linearised boundary, |gap| / ‖g‖ away, is nearest."""
+    most = int((gap > -torch.inf).sum(1).amax()) if len(gap) else 0  # of a point; the one wait for the device
+    if not most:
         return None
-    size = pairs.g.flatten(1).norm(dim=1)[pairs.place]  # (n, T)
-    distance = -pairs.gap / size
-    reachable = distance / size < torch.finfo(size.dtype).max / 100  # else a vanishing gradient, or none
-    distance, k = torch.where(reachable, distance, torch.inf).min(1, keepdim=True)
-    target, gap, place = (values.gather(1, k).squeeze(1) for values in (pairs.target, pairs.gap, pairs.place))
-    longest = torch.where(pairs.gap > -torch.inf, size, 0).amax(1)
-    return Boundary(distance.squeeze(1), target, gap, pairs.g[place], longest)
+    gap, column = gap.topk(most)
+    target = rivals.gather(1, column)  # (n, T)
+    g = how.gradients(model, view, target, gap)  # (T, n, ...)
+    size = g.flatten(2).norm(dim=2).T
+    distance = -gap / size
+    reachable = (distance / size < torch.finfo(size.dtype).max / 100) & (distance < FARTHEST)  # g may vanish
+    distance, k = distance.masked_fill(~reachable, torch.inf).min(1, keepdim=True)
+    target, gap = (values.gather(1, k).squeeze(1) for values in (target, gap))
+    return Boundary(distance.squeeze(1), target, gap, g[k.squeeze(1), torch.arange(len(k), device=k.device)], size)
 
 
 def step(gap: Tensor, g: Tensor, overshoot: float) -> Tensor:
@@ -156,5 +152,5 @@ def margin(model: nn.Module, path: Walk, rows: Tensor, overshoot: float = 0.02, 
         for i in reversed(range(len(normal))):
             weights[i] = v
             v = v - (1 + overshoot) * expand((normal[i] * v).flatten(1).sum(1), g) * normal[i]
-    change = path.norm[rows].index_add(0, at, (weights[when, at] * r).flatten(1).sum(1))
-    return path.norm[rows] + (change - change.detach())
+    change = (weights[when, at] * r).flatten(1).sum(1)
+    return path.norm[rows].index_add(0, at, change - change.detach())

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from ammlib.margin.classifier import choose, class_logits
+from ammlib.margin.classifier import as_classes, choose, class_logits, differs_in_eval_mode
 
 
 class View(NamedTuple):
@@ -18,6 +18,16 @@ class View(NamedTuple):
 
     points: Tensor  # (n, ...)
     f: Tensor  # (n, C)
+    top: Tensor  # (n,) the highest logit; NaN if one of them is
+    prediction: Tensor  # (n,) its class
+
+    @classmethod
+    def of(cls, points: Tensor, f: Tensor) -> "View":
+        return cls(points, f, *f.detach().max(1))
+
+    def at(self, rows: Tensor | slice) -> "View":
+        """Of some of the points, without a graph."""
+        return View(*(part.detach()[rows] for part in self))
 
 
 def look(model: nn.Module, points: Tensor, graph: bool = True) -> View:
@@ -25,7 +35,15 @@ def look(model: nn.Module, points: Tensor, graph: bool = True) -> View:
     with torch.set_grad_enabled(graph):
         points = (points.clone() if points.is_inference() else points.detach()).requires_grad_(graph)
         f = class_logits(model, points)
-    return View(points, f if graph else f.detach())
+    return View.of(points, f if graph else f.detach())
+
+
+def known_view(model: nn.Module, x: Tensor, logits: Tensor | None) -> View | None:
+    """The clean samples with the caller's logits, if these are what a look would give."""
+    if logits is None or differs_in_eval_mode(model) or torch.is_autocast_enabled(x.device.type):
+        return None
+    f = as_classes(logits).detach()
+    return View.of(x, f) if f.dtype == x.dtype else None
 
 
 def gap_and_gradient(
@@ -37,7 +55,7 @@ def gap_and_gradient(
     derivative.
     """
     with sdpa_kernel(SDPBackend.MATH) if graph else nullcontext(), torch.enable_grad():
-        points, f = look(model, points)
+        points, f = look(model, points)[:2]
         gap = gap_to(f, reference, target)
         if not gap.requires_grad:  # a constant
             return gap, torch.zeros_like(points)
@@ -51,22 +69,13 @@ def gap_to(f: Tensor, reference: Tensor, target: Tensor | None = None) -> Tensor
     return (f.gather(1, target.unsqueeze(1)) - f.gather(1, reference.unsqueeze(1))).squeeze(1)
 
 
-# ---- (point, rival) pairs
-
-
-class Pairs(NamedTuple):
-    """n points, T rivals of each, and the gradients of the gaps between them."""
-
-    gap: Tensor  # (n, T) infinite where nothing is known
-    target: Tensor  # (n, T)
-    g: Tensor  # (P, ...)
-    place: Tensor  # (n, T) which of them is a pair's
+# ---- the gradients of many gaps
 
 
 class Strategy(Protocol):
-    """How the gradients of many pairs are taken, and whether rows that need none are left out."""
+    """How the gradients towards T rivals of each point are taken, and whether rows that need none are left out."""
 
-    at_once: bool  # look at all pairs at once, rather than at a few to see which others are worth it
+    at_once: bool  # look at all rivals at once, rather than at a few to see which others are worth it
 
     def compact(self, mask: Tensor) -> Tensor | slice:
         """The rows to go on with, at least those where `mask` (n,) holds."""
@@ -74,14 +83,12 @@ class Strategy(Protocol):
     def pays_to_compact(self, mask: Tensor) -> bool:
         """Is it cheaper to look at the rows of `mask` again than to go on with all that a view has?"""
 
-    def gradients(
-        self, model: nn.Module, view: View, reference: Tensor, rivals: Tensor, gap: Tensor, wanted: Tensor
-    ) -> Pairs | None:
-        """∇(f_rival - f_reference) of at least the `wanted` (n, K) pairs, a point's smallest gaps; None if none is."""
+    def gradients(self, model: nn.Module, view: View, target: Tensor, gap: Tensor) -> Tensor:
+        """∇(f_target - f_prediction), shape (T, n, ...), at least where `gap` (n, T) is finite, a row's first ones."""
 
 
 class Frugal:
-    """For a CPU, whose time is arithmetic: no row and no pair that is not needed."""
+    """For a CPU, whose time is arithmetic: no row and no gradient that is not needed."""
 
     at_once = False
 
@@ -89,35 +96,27 @@ class Frugal:
         return mask.nonzero().squeeze(1)
 
     def pays_to_compact(self, mask: Tensor) -> bool:
-        return 2 * int(mask.sum()) <= len(mask)
+        return 0 < 2 * int(mask.sum()) <= len(mask)
 
-    def gradients(
-        self, model: nn.Module, view: View, reference: Tensor, rivals: Tensor, gap: Tensor, wanted: Tensor
-    ) -> Pairs | None:
-        """A backward pass through the view takes one pair of each point, its first, then its second, ...
+    def gradients(self, model: nn.Module, view: View, target: Tensor, gap: Tensor) -> Tensor:
+        """A backward pass through the view takes the first target of each point, one more the second, ...
 
         Once more than half of the points have none left, it is cheaper to look at the others again.
         """
-        row, k = wanted.nonzero(as_tuple=True)
-        if not len(row):
-            return None
-        n, turn = len(view.f), wanted.cumsum(1)[row, k] - 1  # counts the pairs of a point
-        reference, target = reference[row], rivals[row, k]
-        passes = max(1, int((2 * turn.bincount() > n).sum()))
-        weights = view.f.new_zeros(passes, *view.f.shape)
-        taken, left = (turn < passes).nonzero().squeeze(1), (turn >= passes).nonzero().squeeze(1)
-        weights[turn[taken], row[taken], target[taken]] = 1
-        weights[turn[taken], row[taken], reference[taken]] -= 1
-        batched = not any(isinstance(module, nn.modules.conv._ConvNd) for module in model.modules())
-        g = backward(view, weights, batched)[turn.clamp(max=passes - 1), row]  # where none was taken, replaced now
-        for part in left.split(n) if len(left) else ():
-            g[part] = gap_and_gradient(model, view.points[row[part]], reference[part], target[part])[1]
-        place = (wanted.flatten().cumsum(0) - 1).view_as(wanted)
-        return Pairs(torch.where(wanted, gap, -torch.inf), rivals, g, place)
+        wanted, n = gap > -torch.inf, len(gap)
+        passes = max(1, int((2 * wanted.sum(0) > n).sum()))
+        g = backward(model, view, differences(view, target[:, :passes]))
+        if passes == wanted.shape[1]:
+            return g
+        g = torch.cat([g, g.new_zeros(wanted.shape[1] - passes, *g.shape[1:])])
+        rows, columns = wanted[:, passes:].nonzero(as_tuple=True)
+        for row, k in zip(torch.split(rows, n), torch.split(columns + passes, n), strict=True):
+            g[k, row] = gap_and_gradient(model, view.points[row], view.prediction[row], target[row, k])[1]
+        return g
 
 
 class Batched:
-    """For a GPU, where a small net costs what it launches: all rows, all pairs in one batched backward pass."""
+    """For a GPU, where a small net costs what it launches: all rows, and a row of one batch for each gradient."""
 
     at_once = True
 
@@ -127,19 +126,34 @@ class Batched:
     def pays_to_compact(self, mask: Tensor) -> bool:
         return False
 
-    def gradients(
-        self, model: nn.Module, view: View, reference: Tensor, rivals: Tensor, gap: Tensor, wanted: Tensor
-    ) -> Pairs | None:
-        passes = int(wanted.sum(1).amax()) if len(wanted) else 0  # the one wait for the device
-        if not passes:
-            return None
-        gap, column = gap.topk(passes)
-        target = rivals.gather(1, column)  # (n, passes)
-        weights = view.f.new_zeros(passes, *view.f.shape).scatter_(2, target.T.unsqueeze(2), 1)
-        weights.scatter_(2, reference.view(1, -1, 1).expand(passes, -1, 1), -1)
-        g = backward(view, weights, batched=True)  # (passes, n, ...)
-        place = torch.arange(passes * len(gap), device=gap.device).view(passes, -1).T
-        return Pairs(gap, target, g.flatten(0, 1), place)
+    def gradients(self, model: nn.Module, view: View, target: Tensor, gap: Tensor) -> Tensor:
+        weights = differences(view, target)
+        if len(weights) > 1:
+            view = look(model, torch.cat([view.points.detach()] * len(weights)))
+        return backward(model, view, weights.flatten(0, 1).unsqueeze(0)).view(
+            *weights.shape[:2], *view.points.shape[1:]
+        )
+
+
+def differences(view: View, target: Tensor) -> Tensor:
+    """w (T, n, C) with ⟨w, f⟩ = f_target - f_prediction."""
+    w = view.f.new_zeros(target.shape[1], *view.f.shape).scatter_(2, target.T.unsqueeze(2), 1)
+    return w.scatter_(2, view.prediction.view(1, -1, 1).expand(len(w), -1, 1), -1, reduce="add")
+
+
+def backward(model: nn.Module, view: View, weights: Tensor) -> Tensor:
+    """∇⟨w, f⟩ at the points of a view for each w of `weights` (T, n, C), shape (T, n, ...); uses up the graph."""
+    if not view.f.requires_grad:  # a constant
+        return torch.zeros_like(view.points).expand(len(weights), *view.points.shape)
+    if len(weights) > 1 and not any(isinstance(module, nn.modules.conv._ConvNd) for module in model.modules()):
+        # All passes in one: of convolutions, on a CPU, that is no faster and needs T times the memory.
+        with suppress(RuntimeError):  # an operation of the model that vmap cannot batch
+            return torch.autograd.grad(view.f, view.points, weights, retain_graph=True, is_grads_batched=True)[0]
+    last, options = len(weights) - 1, dict(allow_unused=True, materialize_grads=True)
+    each = [
+        torch.autograd.grad(view.f, view.points, w, retain_graph=k < last, **options) for k, w in enumerate(weights)
+    ]
+    return torch.stack([g for (g,) in each]) if last else each[0][0].unsqueeze(0)
 
 
 SMALL = 3 * 64 * 64  # numbers of a sample, up to which a net on a GPU costs what it launches
@@ -151,20 +165,3 @@ def strategy_for(name: str, device: torch.device, numel: int = 0) -> Strategy:
     if name == "auto":
         name = "frugal" if device.type == "cpu" or numel > SMALL else "batched"
     return choose("strategy", name, STRATEGIES)
-
-
-def backward(view: View, weights: Tensor, batched: bool) -> Tensor:
-    """∇⟨w, f⟩ at the points of a view for each w of `weights` (K, n, C), shape (K, n, ...); uses up the graph.
-
-    Batched, all passes are one; of convolutions on a CPU that is no faster and needs K times the memory.
-    """
-    if not view.f.requires_grad:  # a constant
-        return torch.zeros_like(view.points).expand(len(weights), *view.points.shape)
-    if len(weights) > 1 and batched:
-        with suppress(RuntimeError):  # an operation of the model that vmap cannot batch
-            return torch.autograd.grad(view.f, view.points, weights, retain_graph=True, is_grads_batched=True)[0]
-    last, options = len(weights) - 1, dict(allow_unused=True, materialize_grads=True)
-    each = (
-        torch.autograd.grad(view.f, view.points, w, retain_graph=k < last, **options) for k, w in enumerate(weights)
-    )
-    return torch.stack([g for (g,) in each])

@@ -19,7 +19,6 @@ from ammlib.margin.classifier import (
     class_logits,
     frozen,
     parameters_like,
-    unwrapped,
     why_not_fooled,
 )
 from ammlib.margin.deepfool import deepfool
@@ -110,10 +109,10 @@ def margins(
         raise ValueError("there are no samples")
     columns = [torch.cat(column) for column in zip(*parts, strict=True)]
     if len(columns[1]) and not columns[1].any():
-        with torch.no_grad(), frozen(model, x):
-            f = class_logits(unwrapped(model), x)
+        with torch.no_grad(), frozen(model, x) as net:
+            f = class_logits(net, x)
         warnings.warn(f"no sample changed its class, so no margin is known; {why_not_fooled(f)}", stacklevel=2)
-    return Margins(*columns[:3], correct=columns[3] if len(columns) == 4 else None)
+    return Margins(columns[0], columns[1], columns[2], columns[3] if len(columns) == 4 else None)
 
 
 def batches(data: Any, batch_size: int | None) -> Iterable[Any]:
@@ -163,9 +162,11 @@ def images_and_labels(batch: Any, keys: tuple[str, str]) -> Iterator[Any]:
 
 def usual_batch(x: Any) -> int:
     """As many images as fit into a few GB of memory with the gradients of a net: 500 small ones, 33 of 224 x 224."""
-    return max(1, min(500, 5_000_000 // max(1, math.prod(x.shape[1:]))))
+    pixels: int = math.prod(x.shape[1:])
+    return max(1, min(500, 5_000_000 // max(1, pixels)))
 
 
 def in_units_of(std: Sequence[float], delta: Tensor) -> Tensor:
     """Norms (B,) of perturbations (B, C, ...) whose channels are divided by `std`."""
-    return (delta.transpose(1, -1) / delta.new_tensor(std)).flatten(1).norm(dim=1)
+    length: Tensor = (delta.transpose(1, -1) / delta.new_tensor(std)).flatten(1).norm(dim=1)
+    return length

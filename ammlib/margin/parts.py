@@ -8,25 +8,27 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ammlib.margin.classifier import check_positive
+
 TOP = 0.2  # MIN: a margin counts only if it is among this share of the batch
 
-# ---- of a key (B,), infinite where there is nothing to count, those that are kept (B,) bool
+# ---- of keys (G, B), of G groups, infinite where there is nothing to count, those that are kept (G, B) bool
 
 
 def smallest_of_each_class(key: Tensor, y: Tensor) -> Tensor:
     """MIN: the smallest of its class, if it is among the smallest `TOP` of the batch."""
-    order = key.argsort(stable=True)[: max(1, int(TOP * len(y)))]
-    return torch.zeros_like(y, dtype=torch.bool).scatter_(0, order, first_of_class(y[order])) & key.isfinite()
+    order = key.argsort(stable=True)[:, : max(1, int(TOP * len(y)))]
+    return torch.zeros_like(key, dtype=torch.bool).scatter_(1, order, first_of_class(y[order])) & (key < torch.inf)
 
 
 def all_of_them(key: Tensor, y: Tensor) -> Tensor:
     """AVG."""
-    return key.isfinite()
+    return key < torch.inf
 
 
 def first_of_class(y: Tensor) -> Tensor:
-    """Is a label (n,) the first of its kind?"""
-    return (y.unsqueeze(1) == y).tril().sum(1) == 1
+    """Is a label (..., n) the first of its kind?"""
+    return (y.unsqueeze(-1) == y.unsqueeze(-2)).tril().sum(-1) == 1
 
 
 AGGREGATION = {"min": smallest_of_each_class, "avg": all_of_them}
@@ -43,6 +45,13 @@ class Shrinkage(NamedTuple):
 
     def term(self, t: Tensor, lam: float, clip: float) -> Tensor:
         return lam * self.value(t.clamp(max=self.inverse(clip / lam)))
+
+
+def check_strength(shrinkage: Shrinkage, lam: float, c: float, d: float, clip: float) -> None:
+    """Reject a term that could not count: from λR(0) = clip on, that of a misclassified sample is a constant."""
+    check_positive(lam=lam, c=c, d=d, clip=clip)
+    if shrinkage.inverse(clip / lam) <= 0:
+        raise ValueError(f"lam must be less than clip, {clip:g}, or truncation leaves no gradient; got {lam:g}")
 
 
 def linear(t: Tensor) -> Tensor:
@@ -82,5 +91,7 @@ class Report:
     @classmethod
     def of(cls, correct: Tensor, attacked: Tensor, fooled: Tensor, kept: Tensor, m: Tensor) -> "Report":
         """From columns (B,) of the whole batch."""
-        counts = (int(column.sum()) for column in (correct, ~correct, attacked, fooled, kept))
-        return cls(*counts, margin=float(m[kept & correct].mean()))
+        right, wrong, followed, arrived, counted = (
+            int(column.sum()) for column in (correct, ~correct, attacked, fooled, kept)
+        )
+        return cls(right, wrong, followed, arrived, counted, float(m[kept & correct].mean()))

@@ -18,7 +18,7 @@ def pgd(model: nn.Module, x: Tensor, y: Tensor, radius: float, *, steps: int = 4
     check_images(x)
     x = x.detach()
     delta = torch.zeros_like(x)
-    with frozen(model, x), torch.no_grad():
+    with frozen(model, x) as model, torch.no_grad():
         for _ in range(steps):
             gap, g = gap_and_gradient(model, x + delta, y)
             step = 2.5 * radius / steps * g / expand(g.flatten(1).norm(dim=1).clamp(min=1e-30), x)
@@ -29,7 +29,7 @@ def pgd(model: nn.Module, x: Tensor, y: Tensor, radius: float, *, steps: int = 4
 def robust(model: nn.Module, x: Tensor, y: Tensor, radius: float, *, steps: int = 40) -> Tensor:
     """Which samples (B,) are classified correctly also at the point that `pgd` finds."""
     there = pgd(model, x, y, radius, steps=steps)
-    with frozen(model, x), torch.no_grad():
+    with frozen(model, x) as model, torch.no_grad():
         return (class_logits(model, x).argmax(1) == y) & (class_logits(model, there).argmax(1) == y)
 
 

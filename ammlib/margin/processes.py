@@ -4,13 +4,21 @@ The batch of a step is the concatenation of the processes' shares in the order o
 that their mean over the processes, which is what DistributedDataParallel differentiates, is that of the whole batch.
 """
 
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-T = TypeVar("T")
+T = TypeVar("T", bound="Rows")
+
+
+class Rows(Protocol):
+    """Samples that can be counted and cut, such as a tensor."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self: T, rows: slice, /) -> T: ...
 
 
 def world() -> int:
@@ -37,8 +45,8 @@ def shard(samples: T) -> T:
 class Shares:
     """How a batch is spread over the processes, of which this one holds `own` samples on a `device`."""
 
-    def __init__(self, own: int, device: torch.device | str = "cpu") -> None:
-        self.sizes = [own]
+    def __init__(self, own: int, device: torch.device | str) -> None:
+        self.sizes, self.device = [own], device
         if world() > 1:  # on the device of the data: a backend such as NCCL knows no other
             self.sizes = [int(size) for size in _all_gather(torch.tensor([own], device=device))]
         self.largest, self.total = max(self.sizes), sum(self.sizes)
@@ -52,19 +60,20 @@ class Shares:
         """Values (own,) of the samples here as values (total,) of all samples, without gradients."""
         if world() == 1:
             return columns
-        table = torch.stack([column.detach().double() for column in columns], 1)  # one message for all of them
+        table = torch.stack([column.detach().double() for column in columns], 1).to(self.device)  # one message for all
         padded = torch.cat([table, table.new_zeros(self.largest - len(table), len(columns))])
         parts = zip(_all_gather(padded), self.sizes, strict=True)
         whole = torch.cat([part[:size] for part, size in parts])
-        return tuple(values.to(column.dtype) for values, column in zip(whole.unbind(1), columns, strict=True))
+        return tuple(values.to(column) for values, column in zip(whole.unbind(1), columns, strict=True))
 
     def own(self, values: Tensor) -> Tensor:
         """Those of the values (total,) of all samples that belong to the samples here."""
         return values[self.rows]
 
-    def anywhere(self, flag: Tensor) -> bool:
-        """Is it so in any process?"""
-        return any(bool(one) for one in _all_gather(flag.view(1)))
+
+def anywhere(flag: Tensor) -> bool:
+    """Is it so in any process? The flag is on the device of the data."""
+    return any(bool(one) for one in _all_gather(flag.view(1)))
 
 
 def _all_gather(values: Tensor) -> list[Tensor]:

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from ammlib.margin.deepfool import nearest
 from ammlib.margin.gradients import Strategy, View, look
 from ammlib.margin.parts import TOP, first_of_class
-from ammlib.margin.processes import Shares
-from ammlib.margin.trajectories import Boundary, Course, expand
+from ammlib.margin.processes import Shares, anywhere
+from ammlib.margin.trajectories import Boundary, Course
 
 LEAST = 16  # of small batches as many samples are followed at least: a step may change the order of a few
 REACH = 1.2  # pairs are looked at up to this many times the distance, for gradients longer than those seen so far
@@ -33,35 +33,61 @@ def everything(
 @torch.no_grad()
 def promising(
     model: nn.Module, clean: View, course: Course, y: Tensor, shares: Shares, how: Strategy
-) -> tuple[Tensor, Boundary]:
-    """The samples to follow (n,), and their nearest boundaries."""
-    x, correct = clean.points.detach(), ~course.targeted
-    gap, rank = course.gaps(clean.f.detach()), max(LEAST, int(TOP * shares.total))
+) -> tuple[Tensor, Boundary | None]:
+    """Which samples to follow (B,) bool, and the nearest boundaries (B,)."""
+    gap, rank = course.gaps(clean), max(LEAST, int(TOP * shares.total))
     if how.at_once:
-        near = nearer(model, Boundary.unknown(x, course), x, course, gap, gap > -torch.inf, how)
+        near = nearest(model, clean, course.rivals, gap, how) or unknown(clean.points, course)
     else:
-        near = few_first(model, x, course, gap, y, shares, rank, how)
-    limit = limit_of(near, correct, shares, rank)  # All processes meet here.
-    rows = (~correct | (near.distance <= NEARLY * limit)).nonzero().squeeze(1)
-    return rows, Boundary(*(part[rows] for part in near))
+        near = few_first(model, clean.points.detach(), course, gap, y, shares, rank, how)
+    limit = limit_of(near, course, shares, rank)  # All processes meet here.
+    return course.targeted | (near.distance <= NEARLY * limit), near
 
 
 def few_first(
     model: nn.Module, x: Tensor, course: Course, gap: Tensor, y: Tensor, shares: Shares, rank: int, how: Strategy
 ) -> Boundary:
     """The nearest boundaries (B,) of all that matter, in rounds, in each of which all processes meet."""
-    near, correct = Boundary.unknown(x, course), ~course.targeted
+    near, correct = unknown(x, course), ~course.targeted
     seen, wanted = torch.zeros_like(gap, dtype=torch.bool), torch.zeros_like(gap, dtype=torch.bool)
-    wanted[:, 0] = ~correct | shares.own(likely(*shares.gather(-gap[:, 0], y, correct), rank))
-    while shares.anywhere(wanted.any()):
-        near, seen = nearer(model, near, x, course, gap, wanted, how), seen | wanted
-        reach = bridged(near.longest, *shares.gather(near.longest * correct))
-        limit = limit_of(near, correct, shares, rank)
+    sizes, labels, right = shares.gather(-gap[:, 0], y, correct)
+    wanted[:, 0] = ~correct | shares.own(likely(sizes, labels, right, rank))
+    while anywhere(wanted.any()):
+        look_at(model, near, x, course, gap, wanted, how)
+        seen |= wanted
+        longest = near.size.squeeze(1)
+        reach = bridged(longest, *shares.gather(longest * correct))
+        limit = limit_of(near, course, shares, rank)
         bound = near.distance.clamp(max=limit)  # what is farther changes nothing
         too_far = (-gap > (REACH * reach * bound).unsqueeze(1)) & (limit < torch.inf)
         wanted = ~(seen | too_far) & (gap > -torch.inf) & correct.unsqueeze(1)
         wanted[:, 1:] &= seen[:, :1]  # further rivals once the first has shown how long the sample's gradients are
     return near
+
+
+def unknown(x: Tensor, course: Course) -> Boundary:
+    """The nearest boundaries before any look from the points x."""
+    nowhere = x.new_full((len(x),), torch.inf)
+    return Boundary(nowhere, course.rivals[:, 0].clone(), -nowhere, torch.zeros_like(x), x.new_zeros(len(x), 1))
+
+
+def look_at(
+    model: nn.Module, near: Boundary, x: Tensor, course: Course, gap: Tensor, wanted: Tensor, how: Strategy
+) -> None:
+    """Correct the nearest boundaries known (B,) by a look at the `wanted` (B, K) rivals."""
+    rows = wanted.any(1).nonzero().squeeze(1)
+    gap = gap[rows].masked_fill(~wanted[rows], -torch.inf)
+    if not len(rows):
+        return
+    view = look(model, x[rows])
+    course.check(view)
+    found = nearest(model, view, course.rivals[rows], gap, how)
+    if found is None:
+        return
+    near.size[rows] = torch.maximum(near.size[rows], found.size.amax(1, keepdim=True))
+    closer = found.distance < near.distance[rows]
+    for known, new in zip(near[:4], found[:4], strict=True):
+        known[rows[closer]] = new[closer]
 
 
 def bridged(longest: Tensor, everywhere: Tensor) -> Tensor:
@@ -76,9 +102,9 @@ def bridged(longest: Tensor, everywhere: Tensor) -> Tensor:
     return torch.where(longest > 0, own, most)
 
 
-def limit_of(near: Boundary, correct: Tensor, shares: Shares, rank: int) -> Tensor:
+def limit_of(near: Boundary, course: Course, shares: Shares, rank: int) -> Tensor:
     """The distance that `rank` of the correct samples stay below; infinite if there are not so many."""
-    (distance,) = shares.gather(torch.where(correct, near.distance, torch.inf))
+    (distance,) = shares.gather(near.distance.masked_fill(course.targeted, torch.inf))
     return distance.kthvalue(rank).values if len(distance) >= rank else distance.new_tensor(torch.inf)
 
 
@@ -88,21 +114,3 @@ def likely(size: Tensor, y: Tensor, correct: Tensor, rank: int) -> Tensor:
     first = first_of_class(y[order])
     first[:rank] = True
     return torch.zeros_like(correct).scatter_(0, order, first) & correct
-
-
-def nearer(
-    model: nn.Module, near: Boundary, x: Tensor, course: Course, gap: Tensor, wanted: Tensor, how: Strategy
-) -> Boundary:
-    """The nearest boundaries (B,) after a look at the `wanted` (B, K) pairs."""
-    rows = how.compact(wanted.any(1))
-    if not len(x[rows]):
-        return near
-    found = nearest(model, look(model, x[rows]), course.rivals[rows], gap[rows], wanted[rows], how)
-    if found is None:
-        return near
-    closer = found.distance < near.distance[rows]
-    longest = torch.maximum(found.longest, near.longest[rows])
-    for known, new in zip(near, found, strict=True):
-        known[rows] = torch.where(expand(closer, new), new, known[rows])
-    near.longest[rows] = longest
-    return near

@@ -8,7 +8,7 @@ different normal in every little piece: parts that become smaller, and a running
 import torch
 from torch import Tensor, nn
 
-from ammlib.margin.classifier import check_positive, class_logits, frozen, unwrapped
+from ammlib.margin.classifier import check_positive, class_logits, frozen
 from ammlib.margin.deepfool import deepfool
 from ammlib.margin.gradients import gap_and_gradient, gap_to
 from ammlib.margin.trajectories import AttackResult, expand
@@ -25,12 +25,13 @@ def tight(model: nn.Module, x: Tensor, *, steps: int = 20) -> AttackResult:
     Takes some four times as long. No norm is larger than that of a successful DeepFool.
     """
     check_positive(steps=steps)
-    model = unwrapped(model)
     start = deepfool(model, x)
     x = x.detach()
-    with frozen(model, x), torch.no_grad():
+    with frozen(model, x) as model, torch.no_grad():
         delta, found = along_boundary(model, x, start.prediction, start.delta, steps)
         delta = onto_boundary(model, x, delta, start.prediction, found)
+        longer = start.success & (norm(delta) > start.norm)  # in half precision, where a changed class may be a tie
+        delta = torch.where(expand(longer, x), start.delta, delta)
         f = class_logits(model, x + delta)
         success = (f.argmax(1) != start.prediction) & f.isfinite().all(1)
     return AttackResult(delta, norm(delta), success, start.steps + steps, start.prediction)
@@ -40,19 +41,20 @@ def along_boundary(model: nn.Module, x: Tensor, prediction: Tensor, delta: Tenso
     """The shortest perturbation seen on a walk from `delta` that changes the prediction; and where there is one."""
     nearest, least = delta, torch.full_like(norm(delta), torch.inf)
     mean, overshoot = torch.zeros_like(x), torch.full_like(least, OVERSHOOT)
-    for part in torch.logspace(*torch.tensor(PART, device="cpu").log10(), steps, device="cpu").tolist():
+    first, last = torch.tensor(PART, device="cpu").log10()
+    for part in torch.logspace(first, last, steps, device="cpu").tolist():
         gap, g = gap_and_gradient(model, x + delta, prediction)
         across, length = gap > 0, norm(delta)
         closer = across & (length < least)
         nearest, least = torch.where(expand(closer, x), delta, nearest), torch.where(closer, length, least)
-        overshoot = overshoot * torch.where(across, SHORTER, LONGER)
+        overshoot = torch.where(across, SHORTER * overshoot, LONGER * overshoot)
 
         size = norm(g)
         normal = (g / expand(size, x)).nan_to_num(0)
         mean = MEMORY * mean + (1 - MEMORY) * normal
         smooth = mean / expand(norm(mean), x)
         aside = delta - expand(dot(delta, smooth), x) * smooth  # what of δ leads along the boundary
-        aside = aside * expand(torch.where(least.isfinite(), part, 0), x)  # which must be reached first
+        aside = part * aside * expand(least.isfinite(), x)  # which must be reached first
         back = (dot(g, aside) - gap) / size + overshoot * length
         moved = delta - aside + expand(back, x) * normal
         delta = torch.where(expand(norm(moved).isfinite(), x), moved, delta)  # without a gradient: stay
@@ -82,7 +84,8 @@ def onto_boundary(model: nn.Module, x: Tensor, delta: Tensor, prediction: Tensor
 
 
 def norm(delta: Tensor) -> Tensor:
-    return delta.flatten(1).norm(dim=1)
+    length: Tensor = delta.flatten(1).norm(dim=1)
+    return length
 
 
 def dot(a: Tensor, b: Tensor) -> Tensor:

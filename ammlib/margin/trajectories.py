@@ -1,10 +1,15 @@
 """What an attack is told and what it leaves behind: where each sample is to go, the steps it took, where it ended."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+from ammlib.margin.gradients import View
+
+FARTHEST = 1e17  # of a boundary: the square of a norm has to be a number of single precision
 
 
 @dataclass(frozen=True)
@@ -25,13 +30,11 @@ class Boundary(NamedTuple):
     target: Tensor  # (n,) the class beyond
     gap: Tensor  # (n,) to it
     g: Tensor  # (n, ...) the gap's gradient
-    longest: Tensor  # (n,) the length of the longest gradient looked at
+    size: Tensor  # (n, T) the lengths of all gradients looked at
 
-    @classmethod
-    def unknown(cls, x: Tensor, course: "Course") -> "Boundary":
-        """Before any look from the points x."""
-        nowhere = x.new_full((len(x),), torch.inf)
-        return cls(nowhere, course.rivals[:, 0].clone(), -nowhere, torch.zeros_like(x), torch.zeros_like(nowhere))
+    def at(self, rows: Tensor | slice) -> "Boundary":
+        """Of some of the points."""
+        return Boundary(*(part[rows] for part in self))
 
 
 class Step(NamedTuple):
@@ -52,16 +55,14 @@ class Walk:
     course: "Course"
     followed: Tensor  # (B,) bool
     delta: Tensor  # (B, ...)
-    norm: Tensor  # (B,) of delta
     success: Tensor  # (B,) bool
     steps: list[Step]
 
-    @classmethod
-    def start(cls, x: Tensor, course: "Course", rows: Tensor | None) -> "Walk":
-        """Before the first step of some rows, or of all."""
-        nobody = torch.zeros_like(course.targeted)
-        followed = ~nobody if rows is None else nobody.index_fill(0, rows, True)
-        return cls(x, course, followed, torch.zeros_like(x), x.new_zeros(len(x)), nobody, [])
+    @cached_property
+    def norm(self) -> Tensor:
+        """‖Δ_x‖ (B,), once the walk has ended."""
+        length: Tensor = self.delta.flatten(1).norm(dim=1)
+        return length
 
     def taken(self) -> Tensor:
         """How many steps each sample took (B,)."""
@@ -71,6 +72,20 @@ class Walk:
         return count
 
 
+class Group(NamedTuple):
+    """The n samples of a batch that are under way."""
+
+    rows: Tensor  # (n,) which samples
+    moving: Tensor  # (n,) bool: the others have arrived, or cannot move
+    x: Tensor  # (n, ...)
+    delta: Tensor  # (n, ...) their perturbations so far
+    course: "Course"
+
+    def at(self, rows: Tensor | slice) -> "Group":
+        """Some of them."""
+        return Group(self.rows[rows], self.moving[rows], self.x[rows], self.delta[rows], self.course.at(rows))
+
+
 @dataclass(frozen=True)
 class Course:
     """Where the attack on each of B samples is to go."""
@@ -78,33 +93,39 @@ class Course:
     goal: Tensor  # (B,) the class to leave or, where targeted, to reach
     targeted: Tensor  # (B,) bool: the prediction is not the label
     rivals: Tensor  # (B, K) classes to step towards, the highest logits first; a targeted row has one, its label
+    classes: int
 
     @classmethod
-    def of(cls, f: Tensor, y: Tensor | None, num_rivals: int) -> "Course":
+    def of(cls, view: View, y: Tensor | None, num_rivals: int) -> "Course":
         """Away from the prediction or, where it is not `y`, towards `y`."""
-        prediction = f.argmax(1)
+        f, prediction = view.f.detach(), view.prediction
         targeted = torch.zeros_like(prediction, dtype=torch.bool) if y is None else prediction != y
         goal = prediction if y is None else y  # where not targeted, y is the prediction
         others = f.scatter(1, prediction.unsqueeze(1), -torch.inf)
         rivals = others.topk(min(num_rivals, f.shape[1]) - 1).indices
         rivals[:, 0] = torch.where(targeted, goal, rivals[:, 0])
-        return cls(goal, targeted, rivals)
+        return cls(goal, targeted, rivals, f.shape[1])
 
     def at(self, rows: Tensor | slice) -> "Course":
         """The course of some of the samples."""
-        return Course(self.goal[rows], self.targeted[rows], self.rivals[rows])
+        return Course(self.goal[rows], self.targeted[rows], self.rivals[rows], self.classes)
 
-    def gaps(self, f: Tensor) -> Tensor:
+    def gaps(self, view: View) -> Tensor:
         """f_k - f_reference <= 0 (B, K) between the predicted class and its rivals; of no rival it is infinite."""
-        gap = f.gather(1, self.rivals) - f.amax(1, keepdim=True)
+        self.check(view)
+        gap = view.f.detach().gather(1, self.rivals) - view.top.unsqueeze(1)
         gap.clamp_(min=-torch.finfo(gap.dtype).max)  # the difference of finite logits may overflow
         gap[:, 1:].masked_fill_(self.targeted.unsqueeze(1), -torch.inf)
         return gap
 
-    def arrived(self, f: Tensor) -> Tensor:
+    def check(self, view: View) -> None:
+        """Reject the logits of another model, by which the course was set."""
+        if view.f.shape[1] != self.classes:
+            raise ValueError(f"logits are of {self.classes} classes, the model gives {view.f.shape[1]}")
+
+    def arrived(self, view: View) -> Tensor:
         """Has the prediction left its class, or reached the label where targeted?"""
-        top, prediction = f.max(1)  # NaN if one of the logits is
-        return ((prediction == self.goal) == self.targeted) & (top < torch.inf)
+        return ((view.prediction == self.goal) == self.targeted) & (view.top < torch.inf)
 
 
 def expand(v: Tensor, like: Tensor) -> Tensor:
