@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from ammlib.data.batches import Batches, eval_batches, half_of, noisy_labels, subset, validation_split
+from ammlib.data.batches import Batches, half_of, noisy_labels, subset, validation_split
 
 
 def images(n=23, channels=3, size=32):
@@ -82,13 +82,6 @@ def test_options_do_not_change_the_order():
         for crop, flip in ((None, False), ("pad4", True), ("resize36", False))
     ]
     assert torch.equal(orders[0], orders[1]) and torch.equal(orders[0], orders[2])
-
-
-def test_eval_batches_keep_the_order():
-    x, y = images(23)
-    parts = list(eval_batches(x, y, 10))
-    assert [len(yb) for _, yb in parts] == [10, 10, 3]
-    assert torch.equal(torch.cat([xb for xb, _ in parts]), x.float() / 255)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import torch
 from ammlib import margins
 from ammlib.data import folders
 from ammlib.data.datasets import load_data
-from ammlib.data.folders import FolderBatches, ImageFiles, image_folder, make_batches
+from ammlib.data.folders import FolderBatches, ImageFiles, at_once, image_folder, in_parts, make_batches
 from ammlib.data.registry import DATASETS
 from ammlib.data.sources import DataError
 from ammlib.models import make_model
@@ -19,9 +19,8 @@ def test_image_files_are_like_the_tensor_that_they_would_make(tiny_images):
     assert repr(data) == "Dataset(tiny: 6 train, 3 test, 3x224x224, 3 classes)" and data.family == "imagenet"
     assert data.y_train.tolist() == [0, 0, 1, 1, 2, 2]
     assert torch.equal(data.test[0], expected)
-    assert [len(part) for part in data.x_test.split(2)] == [2, 1]
-    assert torch.equal(data.x_test[torch.tensor([2, 0])].float() / 255, expected[[2, 0]])
-    assert len(data.x_test[:2]) == 2 and data.x_test.dtype == torch.uint8
+    assert [len(part) for part in in_parts(data.x_test, 2)] == [2, 1]
+    assert torch.equal(at_once(data.x_test[torch.tensor([2, 0])]), expected[[2, 0]]) and len(data.x_test[:2]) == 2
 
 
 def test_batches_depend_on_seed_and_epoch_and_start_anywhere(tiny_images, monkeypatch):
@@ -61,7 +60,7 @@ def test_files_that_cannot_be_decoded_say_which(tiny_images):
     path = tiny_images / "tiny" / "val" / "n01" / "0.JPEG"
     path.write_bytes(b"not a picture")
     with pytest.raises(Exception, match="0.JPEG"):
-        ImageFiles([str(path)]).float()
+        at_once(ImageFiles([str(path)]))
 
 
 def test_margins_in_std_units_of_one_deviation_are_the_norms_divided_by_it(tiny_images, tiny_weights):
@@ -70,6 +69,6 @@ def test_margins_in_std_units_of_one_deviation_are_the_norms_divided_by_it(tiny_
     x = load_data("tiny").x_test
     pixel, std = (shared_margins(model, x, progress=False, steps=1, std=std) for std in (None, (0.25, 0.25, 0.25)))
     torch.testing.assert_close(std.norm, 4 * pixel.norm)
-    in_memory = margins(model, x.float() / 255, progress=False, steps=1, batch_size=1)
+    in_memory = margins(model, at_once(x), progress=False, steps=1, batch_size=1)
     torch.testing.assert_close(in_memory.norm, pixel.norm, rtol=1e-3, atol=0)
     assert DATASETS["imagenet"].std == (0.229, 0.224, 0.225) and DATASETS["cifar10"].std is None

@@ -204,8 +204,8 @@ def test_a_step_with_frozen_batch_norm_changes_all_but_its_statistics_and_weight
             assert not torch.equal(value, before[name]), name
 
 
-@pytest.mark.parametrize(("arch", "pools"), [("lenet", True), ("resnet20", False)])
-def test_nets_that_max_pool_have_channels_last_on_a_cpu_and_the_same_numbers(arch, pools):
+@pytest.mark.parametrize("arch", ["lenet", "resnet20"])
+def test_nets_that_convolve_have_channels_last_on_a_cpu_and_the_same_numbers(arch):
     torch.manual_seed(0)
     usual, x, y = make_model("cifar10", arch).double().eval(), torch.rand(20, 3, 32, 32).double(), torch.arange(20) % 10
     other = placed(copy.deepcopy(usual), torch.device("cpu"))
@@ -215,7 +215,7 @@ def test_nets_that_max_pool_have_channels_last_on_a_cpu_and_the_same_numbers(arc
     torch.testing.assert_close(*terms)
     for a, b in zip(usual.parameters(), other.parameters(), strict=True):
         torch.testing.assert_close(a.grad, b.grad)
-        assert (not b.is_contiguous()) == (pools and b.ndim == 4)
+        assert b.ndim < 4 or min(b.shape[1:]) == 1 or not b.is_contiguous()
     assert weights_digest(usual.state_dict()) == weights_digest(other.state_dict())
 
 

@@ -7,19 +7,29 @@ global random state alone, and a run resumed at any step sees the batches of the
 import hashlib
 import math
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import islice
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ammlib.margin.classifier import random_state_kept
 from ammlib.margin.processes import shard
 
 
-def _generator(*key: str | int) -> torch.Generator:
+def _generator(*key: object) -> torch.Generator:
     """A CPU generator that depends on the key alone; a word in the key keeps equal seeds of two uses apart."""
     digest = hashlib.sha256(repr(key).encode()).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest[:8], "little"))
+
+
+@contextmanager
+def seeded(device: torch.device, *key: str | int) -> Iterator[None]:
+    """What torch draws inside depends on the key alone; afterwards its random state is as before."""
+    with random_state_kept(device):
+        torch.manual_seed(_generator(*key).initial_seed())
+        yield
 
 
 def _resize36(x: Tensor) -> Tensor:
@@ -96,6 +106,11 @@ class Batches:
                 x = torch.where(mirror[:, None, None, None], x.flip(-1), x)
             yield model_input(x), self.y[index]
 
+    def indices(self, epoch: int, start: int = 0) -> list[Tensor]:
+        """Which samples the batches of `epoch(epoch, start)` hold."""
+        order = torch.randperm(len(self.y), generator=_generator("epoch", self.seed, epoch))  # the first that it draws
+        return [shard(rows) for rows in order.split(self.batch_size)[start:]]
+
     def _draw(self, epoch: int) -> list[Tensor]:
         """Order, offsets and mirroring of a whole epoch: always all of them, so that no option changes another."""
         generator, n = _generator("epoch", self.seed, epoch), len(self.y)
@@ -103,13 +118,6 @@ class Batches:
         mirror = torch.randint(2, (n,), generator=generator).bool()
         down, right = (torch.randint(self.windows.shape[d], (n,), generator=generator) for d in (2, 3))
         return [draw.to(self.y.device) for draw in (order, down, right, mirror)]
-
-
-def eval_batches(x: Tensor, y: Tensor, batch_size: int = 500) -> Iterator[tuple[Tensor, Tensor]]:
-    """Batches (x float32 in [0, 1], y) in the given order."""
-    _check(x, y, batch_size)
-    for images, labels in zip(x.split(batch_size), y.split(batch_size), strict=True):
-        yield model_input(images), labels
 
 
 def subset(n_total: int, n: int, seed: int) -> Tensor:

@@ -1,8 +1,9 @@
 """ImageNet, and data like it, as folders of image files that are read while they are needed."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,14 +12,13 @@ from torch.utils.data import Dataset as Samples
 
 from ammlib.data.batches import Batches, _generator, model_input
 from ammlib.data.sources import DataError
-from ammlib.margin.processes import shard
 
 SIZE = 224
 WORKERS = min(8, os.cpu_count() or 1)  # processes that decode images
 LAYOUT = "train/<class>/*.JPEG and val/<class>/*.JPEG"
 
 
-def augmentation(train: bool) -> list:
+def augmentation(train: bool) -> list[Callable[[Any], Any]]:
     """Training: crops of 8 to 100 % of the area with aspect 3/4 to 4/3, half of them mirrored (section 4.1.3).
 
     Test: the centre crop after the short side is resized to 256.
@@ -31,7 +31,7 @@ def augmentation(train: bool) -> list:
     return [t.Resize(256), t.CenterCrop(SIZE)]
 
 
-def image_folder(path: str | os.PathLike, train: bool):
+def image_folder(path: str | os.PathLike[str], train: bool) -> Any:
     """ImageNet's `train` or `val` folder (`<wnid>/*.JPEG`) as torchvision's ImageFolder: 3 x 224 x 224 in [0, 1].
 
     Normalisation is the model's first layer.
@@ -48,10 +48,10 @@ def image_folder(path: str | os.PathLike, train: bool):
         raise DataError(f"{folder} is not like {LAYOUT}: {error}") from error
 
 
-class Reader(Samples):
+class Reader(Samples[Tensor]):
     """Decodes one file as uint8 (3, 224, 224); what is random in training depends on the key and the row alone."""
 
-    def __init__(self, paths: Sequence[str], key: tuple | None) -> None:
+    def __init__(self, paths: Sequence[str], key: tuple[int, int] | None) -> None:
         self.paths, self.key = paths, key
 
     def __getitem__(self, row: int) -> Tensor:
@@ -72,12 +72,10 @@ def stack(images: list[Tensor]) -> Tensor:
 
 
 class ImageFiles:
-    """Images of a folder, which can be counted, chosen, split and moved like the uint8 tensor that they would make.
+    """Images of a folder, which are counted and chosen like the rows of a tensor, and read only when they are needed.
 
-    `split` reads them part by part in worker processes, `float` all of them; test images, not augmented.
+    `device` is where they come to then.
     """
-
-    dtype, ndim = torch.uint8, 4
 
     def __init__(self, paths: Sequence[str], device: torch.device | str = "cpu") -> None:
         self.paths, self.device = list(paths), torch.device(device)
@@ -89,30 +87,47 @@ class ImageFiles:
     def shape(self) -> torch.Size:
         return torch.Size([len(self), 3, SIZE, SIZE])
 
+    @property
+    def listing(self) -> Tensor:
+        """Class, name and size of each file, as bytes: what tells these images from others without reading them."""
+        lines = (f"{'/'.join(Path(path).parts[-2:])} {os.path.getsize(path)}" for path in self.paths)
+        return torch.frombuffer(bytearray("\n".join(lines), "utf-8"), dtype=torch.uint8)
+
     def __getitem__(self, rows: Tensor | slice) -> "ImageFiles":
-        rows = torch.arange(len(self))[rows.cpu() if isinstance(rows, Tensor) else rows]
-        return ImageFiles([self.paths[row] for row in rows.tolist()], self.device)
+        chosen = torch.arange(len(self))[rows.cpu() if isinstance(rows, Tensor) else rows]
+        return ImageFiles([self.paths[row] for row in chosen.tolist()], self.device)
 
     def to(self, device: torch.device | str) -> "ImageFiles":
         return ImageFiles(self.paths, device)
 
-    def is_floating_point(self) -> bool:
-        return False
+    def read(self, parts: Sequence[Tensor], key: tuple[int, int] | None = None) -> Iterator[Tensor]:
+        """Batches uint8 (B, 3, 224, 224) of the rows of each part, decoded in worker processes.
 
-    def split(self, size: int) -> Iterator[Tensor]:
-        return self.read(torch.arange(len(self)).split(size))
-
-    def float(self) -> Tensor:
-        return torch.cat([part.float() for part in self.split(32)])
-
-    def read(self, parts: Sequence[Tensor], key: tuple | None = None) -> Iterator[Tensor]:
-        """Batches uint8 (B, 3, 224, 224) of the rows of each part; with a key, augmented as for training."""
-        workers = min(WORKERS, len(parts))
-        options = {"num_workers": workers, "pin_memory": self.device.type == "cuda", "generator": torch.Generator()}
+        With a key, a seed and an epoch, they are augmented as for training.
+        """
         loader = DataLoader(
-            Reader(self.paths, key), batch_sampler=[part.tolist() for part in parts], collate_fn=stack, **options
+            Reader(self.paths, key),
+            batch_sampler=[part.tolist() for part in parts],
+            collate_fn=stack,
+            num_workers=min(WORKERS, len(parts)),
+            pin_memory=self.device.type == "cuda",
+            generator=torch.Generator(),  # which it draws from; the global one stays as it is
         )
         return (images.to(self.device, non_blocking=True) for images in loader)
+
+
+Images = Tensor | ImageFiles
+
+
+def in_parts(x: Images, size: int) -> Iterator[Tensor]:
+    """Test images as models take them, float32 in [0, 1], `size` at a time."""
+    parts = x.split(size) if isinstance(x, Tensor) else x.read(torch.arange(len(x)).split(size))
+    return map(model_input, parts)
+
+
+def at_once(x: Images) -> Tensor:
+    """Test images as models take them, all of them."""
+    return model_input(x) if isinstance(x, Tensor) else torch.cat(list(in_parts(x, 32)))
 
 
 class FolderBatches(Batches):
@@ -125,15 +140,12 @@ class FolderBatches(Batches):
         """The batches of one epoch, from step `start` on."""
         if not 0 <= start <= len(self):
             raise ValueError(f"start must be in 0 ... {len(self)}, the steps of an epoch, got {start}")
-        order = torch.randperm(len(self.y), generator=_generator("epoch", self.seed, epoch))
-        parts = [shard(rows) for rows in order.split(self.batch_size)[start:]]
+        parts = self.indices(epoch, start)
         for rows, images in zip(parts, self.x.read(parts, (self.seed, epoch)), strict=True):
             yield model_input(images), self.y[rows.to(self.y.device)]
 
 
-def make_batches(
-    x: Tensor | ImageFiles, y: Tensor, batch_size: int, seed: int, crop: str | None, flip: bool
-) -> Batches:
+def make_batches(x: Images, y: Tensor, batch_size: int, seed: int, crop: str | None, flip: bool) -> Batches:
     """Training batches of images in memory, or of files, which have their own crops and are always mirrored."""
     if isinstance(x, Tensor):
         return Batches(x, y, batch_size, seed, crop=crop, flip=flip)

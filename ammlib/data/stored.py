@@ -7,10 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from ammlib.data.files import write_atomically
+from ammlib.data.files import remove_leftovers, write_atomically
 from ammlib.data.registry import DATASETS, Source
 from ammlib.data.sources import KEYS, LAYOUT, Arrays, DataError, first_that_works, torchvision_split
 
+MOST_CLASSES = 100_000  # a net's last layer has a row for each
 ADVICE = f"Put the data at {{path}}, with the arrays {LAYOUT}; or set AMMLIB_DATA to the folder that holds it."
 
 
@@ -24,10 +25,11 @@ def fetch(name: str, root: Path) -> Path:
         raise ValueError(f"no source of {name!r} is known; choices: {', '.join(fetched)}, or put your own at {path}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(path.parent)
         readers = DATASETS[name].sources.items()
         sources = {source: partial(_verified, read, name, path.parent) for source, read in readers}
         arrays = first_that_works(name, path, sources, ADVICE.format(path=path))
-        write_atomically(path, lambda file: np.savez(file, **arrays))
+        write_atomically(path, lambda file: np.savez(file, allow_pickle=False, **arrays))
     except OSError as error:
         raise DataError(f"cannot write {path}: {error}") from error
     return path
@@ -44,7 +46,7 @@ def verify(name: str, arrays: Arrays) -> None:
     if name not in DATASETS:
         return
     for key, expected in zip(KEYS, DATASETS[name].sha256, strict=False):  # others have none
-        found = hashlib.sha256(np.ascontiguousarray(arrays[key], dtype=np.uint8)).hexdigest()
+        found = hashlib.sha256(arrays[key].astype(np.uint8).tobytes()).hexdigest()
         if found != expected:
             raise DataError(f"{key} of {name} has SHA-256 {found}, expected {expected}")
     for split, expected in zip(("train", "test"), DATASETS[name].any_order, strict=False):
@@ -102,7 +104,7 @@ def read_stored(name: str, root: Path) -> Arrays:
 def _read(path: Path) -> Arrays:
     try:
         with zipfile.ZipFile(path), np.load(path, allow_pickle=False) as file:  # np.load alone takes other formats too
-            return {key: file[key] for key in KEYS if key in file.files}
+            return {key: file[key] for key in (*KEYS, "num_classes") if key in file.files}
     except Exception as error:  # damaged bytes fail in a dozen ways
         raise DataError(
             f"{path} is damaged or not an .npz file ({error}): replace it, or delete it to fetch it anew"
@@ -119,12 +121,24 @@ def check_layout(arrays: Arrays) -> None:
     train, test = (with_channels(arrays[key]).shape[1:] for key in ("x_train", "x_test"))
     if train != test:
         raise DataError(f"images of x_train are {train}, of x_test {test}; they must be alike")
-    y_train, y_test = arrays["y_train"], arrays["y_test"]
+    _check_labels(arrays["y_train"], arrays["y_test"], arrays.get("num_classes"))
+
+
+def _check_labels(y_train: np.ndarray, y_test: np.ndarray, given: np.ndarray | None) -> None:
+    """Labels are 0, 1, ... and below the number of classes, which is that of all labels unless it is given."""
     if y_train.min() != 0:
         raise DataError(f"labels must start at 0, those of y_train start at {y_train.min()}")
-    if y_test.min() < 0 or y_test.max() > y_train.max():
+    if given is not None and (given.ndim or not np.issubdtype(given.dtype, np.integer)):
+        raise DataError(f"num_classes must be one integer, is {_describe(given)} {given.shape}")
+    classes = len(np.unique(y_train)) if given is None else int(given)
+    if not 2 <= classes <= MOST_CLASSES:
+        raise DataError(f"a classifier has 2 ... {MOST_CLASSES:,} classes, here are {classes}")
+    if y_train.max() >= classes:
+        advice = f"number them 0 ... {classes - 1}, or say how many there are by an array num_classes in the file"
+        raise DataError(f"labels of y_train are of {classes} classes, but reach {y_train.max()}; {advice}")
+    if y_test.min() < 0 or y_test.max() >= classes:
         span = f"{y_test.min()} ... {y_test.max()}"
-        raise DataError(f"labels of y_test are {span}, out of the range of y_train, 0 ... {y_train.max()}")
+        raise DataError(f"labels of y_test are {span}, out of the range of the classes, 0 ... {classes - 1}")
 
 
 def _check_split(split: str, x: np.ndarray, y: np.ndarray) -> None:

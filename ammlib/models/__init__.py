@@ -1,6 +1,8 @@
 """The architectures of the paper: `MODELS[family][arch]` builds one, `make_model` also centres and initialises it."""
 
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from torch import nn
 
@@ -9,7 +11,7 @@ from ammlib.margin.classifier import choose
 from ammlib.models import cifar, imagenet, mnist, toy
 from ammlib.models.layers import Centre, kaiming
 
-MODELS = {
+MODELS: dict[str, dict[str, Callable[..., nn.Module]]] = {
     "mnist": {"mlp": mnist.mlp, "lenet": mnist.lenet, "liunet": mnist.liunet},
     "cifar": {
         "lenet": cifar.lenet,
@@ -31,7 +33,7 @@ MODELS = {
 }
 
 
-def make_model(dataset: str, arch: str, num_classes: int | None = None, **options) -> nn.Module:
+def make_model(dataset: str, arch: str, num_classes: int | None = None, **options: Any) -> nn.Module:
     """A freshly initialised `arch` for images of `dataset` in [0, 1]; `options` go to the architecture."""
     entry = choose("data set", dataset, DATASETS)
     build = choose(f"architecture for {dataset}", arch, MODELS[entry.family])

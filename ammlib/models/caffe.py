@@ -5,6 +5,8 @@ variance, and the first 1 x 1 convolution of a block has the stride. All but the
 places, becomes part of the weights, exactly: the same function, up to the rounding of float32.
 """
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -19,7 +21,7 @@ BRANCHES = {
     "1": ("downsample.0", "downsample.1"),
 }
 
-Arrays = dict[str, np.ndarray]
+Arrays = dict[str, np.ndarray[Any, Any]]
 
 
 def names() -> dict[tuple[str, str], tuple[str, str]]:
@@ -27,10 +29,10 @@ def names() -> dict[tuple[str, str], tuple[str, str]]:
     pairs = {("conv1", "bn_conv1"): ("conv1", "bn1")}
     for layer, letters in BLOCKS.items():
         for block, letter in enumerate(letters):
-            for branch, ours in BRANCHES.items():
+            for branch, (conv, norm) in BRANCHES.items():
                 if branch != "1" or block == 0:
-                    theirs = f"{layer + 1}{letter}_branch{branch}"
-                    pairs[f"res{theirs}", f"bn{theirs}"] = tuple(f"layer{layer}.{block}.{name}" for name in ours)
+                    theirs, ours = f"{layer + 1}{letter}_branch{branch}", f"layer{layer}.{block}"
+                    pairs[f"res{theirs}", f"bn{theirs}"] = f"{ours}.{conv}", f"{ours}.{norm}"
     return pairs
 
 

@@ -59,7 +59,8 @@ def resnet56_bottleneck(num_classes: int = 10) -> nn.Sequential:
 
 def densenet40(num_classes: int = 10) -> nn.Sequential:
     """Huang et al.'s DenseNet, 12 layers a block, no bottleneck, no compression; 1,019,722 parameters."""
-    width, growth, layers = 16, 12, [conv(3, 16)]
+    width, growth = 16, 12
+    layers: list[nn.Module] = [conv(3, width)]
     for block in range(3):
         if block:  # transition
             layers += [nn.BatchNorm2d(width), nn.ReLU(), conv(width, width, 1), nn.AvgPool2d(2)]

