@@ -7,6 +7,8 @@ import torch.multiprocessing as mp
 
 from ammlib import AMM
 from ammlib.margin.processes import shard
+from ammlib.methods import mma
+from ammlib.methods.registry import METHODS
 from ammlib.models.weights import weights_digest
 from ammlib.training import distributed
 from ammlib.training.evaluate import error_rate, shared_margins
@@ -16,6 +18,7 @@ from ammlib.training.train import Training, train
 
 # Three batches of 101, 101 and 1 images: no share is like the other, and one process has none of the last.
 SIZES = dict(train_size=203, batch=101)
+SYSTEMS = list(METHODS)[list(METHODS).index("dlsvm") :]
 RECIPES = {
     "plain": make_recipe("digits", "mlp", "reference", **SIZES),
     "min, screened": make_recipe("digits", "mlp", "amm", **SIZES),
@@ -25,6 +28,8 @@ RECIPES = {
     "relative": make_recipe("digits", "mlp", "deep_defense", **SIZES),
     "elsayed": make_recipe("digits", "mlp", "elsayed", **SIZES),
     "frozen batch norm": make_recipe("digits32", "resnet20", "amm", start="scratch", train_size=13, batch=6),
+    **{method: make_recipe("digits", "mlp", method, **SIZES) for method in SYSTEMS if method != "mma"},
+    "masks": make_recipe("digits", "mlp", "dropconnect", mask="sample", **SIZES),
     "regulariser alone": make_recipe("toy", "linear", "amm", train_size=41, batch=20),
 }
 ONE_SIDED = {"min, screened": (0, 1), "min, exact": (0, 1), "avg": (0, 1)}  # by the half that is all correct
@@ -36,7 +41,7 @@ def started(name, weights):
 
 
 def outcome(training):
-    sums, last = dict(training.sums), training.regulariser and vars(training.regulariser.last)
+    sums, last = dict(training.sums), training.method.last and vars(training.method.last)
     return {"weights": training.model.state_dict(), "sums": sums, "last": last}
 
 
@@ -145,6 +150,13 @@ def test_an_evaluation_is_shared(by_one, by_two):
             torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
 
 
+def test_mma_takes_one_process(monkeypatch):
+    monkeypatch.setattr(mma, "world", lambda: 2)
+    recipe = make_recipe("digits", "mlp", "mma", **SIZES)
+    with pytest.raises(ValueError, match="mma trains in one process"):
+        Training(recipe, 0, prepare_data(recipe))
+
+
 def test_batch_norm_that_trains_is_refused_on_the_cpu(monkeypatch):
     monkeypatch.setattr(distributed, "world", lambda: 2)
     with pytest.raises(distributed.DistributedError, match="batch norm that is not frozen takes one process"):
@@ -152,8 +164,8 @@ def test_batch_norm_that_trains_is_refused_on_the_cpu(monkeypatch):
 
 
 def test_one_process_needs_no_others():
-    assert distributed.world() == 1 and distributed.is_main() and distributed.anywhere(True)
+    assert distributed.world() == 1 and distributed.is_main()
     with distributed.joined(), distributed.main_first():
-        assert distributed.from_main(lambda: 3) == 3 and distributed.total(1, 2.5) == [1, 2.5]
+        assert distributed.from_main(lambda: 3) == 3 and distributed.total(torch.tensor([1, 2.5])) == [1, 2.5]
     with pytest.raises(ValueError, match="empty"):
         AMM()(torch.nn.Linear(4, 3), torch.zeros(0, 4), torch.zeros(0, dtype=torch.long))

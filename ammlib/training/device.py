@@ -14,14 +14,16 @@ def best_device() -> torch.device:
 
 
 def placed(model: nn.Module, device: torch.device) -> nn.Module:
-    """The model on a device; on a CPU, if it max-pools, with channels last.
+    """The model on a device; on a CPU, if it convolves images, with channels last.
 
-    PyTorch pools that layout ten times as fast. Measured in both, a plain step of CIFAR-10's LeNet takes 69 instead of
-    89 ms, one with AMM 405 instead of 512; of MNIST's LeNet one with AMM takes 108 instead of 127.
+    PyTorch pools that layout ten times as fast and convolves it faster. Measured in both, a plain step of CIFAR-10's
+    LeNet takes 69 instead of 89 ms, one with AMM 405 instead of 512; of its ResNet-20 199 instead of 238, and 816
+    instead of 882.
     """
-    pools = any(isinstance(module, nn.MaxPool2d) for module in model.modules())
-    layout = torch.channels_last if pools and device.type == "cpu" else torch.preserve_format
-    return model.to(device, memory_format=layout)
+    convolves = any(isinstance(module, nn.Conv2d) for module in model.modules())
+    layout = torch.channels_last if convolves and device.type == "cpu" else torch.preserve_format
+    model.to(memory_format=layout)  # type: ignore[call-overload]  # which torch's stubs do not know
+    return model.to(device)
 
 
 def keep_freed_memory() -> None:

@@ -5,11 +5,11 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
@@ -59,25 +59,19 @@ def wrapped(model: nn.Module) -> nn.Module:
     return DistributedDataParallel(model)
 
 
-def total(*values: float) -> list[float]:
-    """Sums over all processes."""
-    if world() == 1:
-        return list(values)
-    sums = torch.tensor(values, dtype=torch.float64)
-    dist.all_reduce(sums)
+def total(values: Tensor) -> list[float]:
+    """Sums over all processes of values that lie where the data are."""
+    sums = values.double()
+    if world() > 1:
+        dist.all_reduce(sums)
     return sums.tolist()
-
-
-def anywhere(flag: bool) -> bool:
-    """Is it so in any process?"""
-    return total(flag)[0] > 0
 
 
 def from_main(get: Callable[[], T]) -> T:
     """What the main process gets, in all processes; so files need to be on its machine only."""
     if world() == 1:
         return get()
-    box = [get()] if is_main() else [None]
+    box: list[Any] = [get() if is_main() else None]
     dist.broadcast_object_list(box)
     return box[0]
 

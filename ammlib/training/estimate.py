@@ -1,45 +1,72 @@
 """How long trainings will take on this machine."""
 
+import math
 import time
+import warnings
+from collections import Counter
 from collections.abc import Callable, Sequence
-from itertools import islice
-from typing import Any
+from dataclasses import replace
 
-from ammlib.data.batches import model_input
+from ammlib.data.folders import at_once
 from ammlib.margin.margins import margins
 from ammlib.training.evaluate import error_rate
 from ammlib.training.prepare import prepare_data
 from ammlib.training.recipes import Recipe
 from ammlib.training.train import Training
 
+SECONDS = 5.0  # for all measurements together; the smallest of each kind is made even so
+
 
 def estimate(wanted: Sequence[tuple[Recipe, int]]) -> float:
-    """Seconds that trainings and their evaluation take on this machine, from a few steps and images of each kind."""
-    seconds, costs = 0.0, {}
-    for recipe, seed in wanted:
-        training = Training(recipe, seed, prepare_data(recipe))
-        tested, batches = len(training.x_test), len(training.batches)
-        step, test, margin = costs[recipe.key] = costs.get(recipe.key) or seconds_each(training)
+    """Seconds that trainings and their evaluation take on this machine, found out in a few seconds.
+
+    Rather too many for large nets: of a small part of a batch AMM follows every sample, of a batch a few.
+    """
+    nets = {(recipe.dataset, recipe.arch) for recipe, _ in wanted}
+    budget = SECONDS / (len({recipe.key for recipe, _ in wanted}) + len(nets))
+    seconds, of_step, of_image = 0.0, {}, {}
+    for recipe, runs in Counter(recipe for recipe, _ in wanted).items():
+        data, net, first = prepare_data(recipe), (recipe.dataset, recipe.arch), slice(recipe.batch)
+        training = Training(recipe, 0, replace(data, x_train=data.x_train[first], y_train=data.y_train[first]))
+        if recipe.key not in of_step:
+            of_step[recipe.key] = seconds_of_step(training, budget)
+        if net not in of_image:
+            of_image[net] = seconds_of_image(training, budget)
+        test, margin = of_image[net]
+        steps, tested = recipe.epochs * math.ceil(len(data.x_train) / recipe.batch), len(data.x_test)
         entries = recipe.epochs // training.every
-        seconds += recipe.epochs * batches * step + entries * (tested * test + training.watched * margin)
-        seconds += (recipe.margin_size or tested) * margin
+        evaluations = entries * (tested * test + training.watched * margin) + (recipe.margin_size or tested) * margin
+        seconds += runs * (steps * of_step[recipe.key] + evaluations)
     return seconds
 
 
-def seconds_each(training: Training, steps: int = 5, images: int = 20) -> tuple[float, float, float]:
-    """Seconds that a step, the prediction of a test image, and its margin take."""
-    first, *batches = islice(training.batches.epoch(0), steps + 1)
-    x, y = training.x_test[:images], training.y_test[:images]
-    x_margin = model_input(x[: training.watched])
-    training.take_step(*first)  # which also warms up
+def seconds_of_step(training: Training, budget: float) -> float:
+    batch = next(training.batches.epoch(0))
+    sample = per_item(lambda n: training.take_step(*(column[:n] for column in batch)), len(batch[0]), budget)
+    return sample * training.recipe.batch
+
+
+def seconds_of_image(training: Training, budget: float) -> tuple[float, float]:
+    """Of the prediction of a test image, and of its margin."""
+    model, x, y = training.model, training.x_test, training.y_test
     return (
-        duration(lambda: [training.take_step(*batch) for batch in batches]) / max(1, len(batches)),
-        duration(lambda: error_rate(training.model, x, y)) / len(x),
-        duration(lambda: margins(training.model, x_margin, progress=False)) / len(x_margin),
+        per_item(lambda n: error_rate(model, x[:n], y[:n]), training.watched, budget / 4),
+        per_item(lambda n: margins(model, at_once(x[:n]), progress=False), training.watched, budget * 3 / 4),
     )
 
 
-def duration(task: Callable[[], Any]) -> float:
+def per_item(task: Callable[[int], object], most: int, budget: float) -> float:
+    """Seconds for each item of a task, tried on 2, 8, 32, ... items, up to `most` or as far as the budget goes."""
+    deadline, count = time.monotonic() + budget, min(2, most)
+    with warnings.catch_warnings(action="ignore"):  # that of so few images none was fooled
+        took = duration(task, count)
+        while count < most and time.monotonic() + 4 * took < deadline:
+            count = min(4 * count, most)
+            took = duration(task, count)
+    return took / count
+
+
+def duration(task: Callable[[int], object], count: int) -> float:
     started = time.monotonic()
-    task()
+    task(count)
     return time.monotonic() - started

@@ -1,44 +1,119 @@
 """From a recipe and a seed to a stored run: train, evaluate, store; or load what is stored."""
 
 import platform
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
 
 from ammlib import __version__
 from ammlib.data.batches import subset
-from ammlib.data.datasets import Dataset, load_data
+from ammlib.data.datasets import Dataset, load_data, shape_of
+from ammlib.data.files import locked, require_writable
+from ammlib.data.folders import make_batches
 from ammlib.data.registry import DATASETS
-from ammlib.margin.processes import is_main
+from ammlib.data.sources import DataError
+from ammlib.margin.processes import is_main, world
 from ammlib.models.community import options_of
 from ammlib.models.pretrained import pretrained
 from ammlib.models.weights import load_weights, save_weights, weights_digest
+from ammlib.training.checkpoint import remove_checkpoint
 from ammlib.training.device import best_device, placed
-from ammlib.training.distributed import from_main, main_first
+from ammlib.training.distributed import DistributedError, from_main, main_first
 from ammlib.training.evaluate import evaluate
-from ammlib.training.prepare import make_regulariser, margin_units, new_model, prepare_data
+from ammlib.training.logs import Callback
+from ammlib.training.prepare import make_method, margin_units, new_model, prepare_data
 from ammlib.training.recipes import Recipe, reference_of, stands_for
-from ammlib.training.runs import Run, checkpoint_path, load_run, store_run, weights_path
+from ammlib.training.runs import Run, checkpoint_path, load_run, run_path, store_run, weights_path
 from ammlib.training.train import Training, train
 
 
-def run_or_load(recipe: Recipe, seed: int, *, force: bool = False, progress: bool = True) -> Run:
+def run_or_load(
+    recipe: Recipe, seed: int, *, force: bool = False, progress: bool = True, callback: Callback | None = None
+) -> Run:
     """The stored run of this recipe and seed; otherwise (or with `force`) train, evaluate and store it."""
-    stored = None if force else from_main(lambda: load_run(recipe, seed))
-    return stored or execute(recipe, seed, force=force, progress=progress)
+    stored = None if force else from_main(lambda: stored_run(recipe, seed))
+    return stored or execute(recipe, seed, force=force, progress=progress, callback=callback)
 
 
-def execute(recipe: Recipe, seed: int, *, force: bool = False, progress: bool = True) -> Run:
+def stored_run(recipe: Recipe, seed: int) -> Run | None:
+    """The stored run of this recipe and seed, if there is one; an error if the user's own data have changed since."""
+    run = load_run(recipe, seed)
+    if run is None or run.data is None or recipe.dataset in DATASETS:  # whose sums are checked when they are read
+        return run
+    try:
+        data = load_data(recipe.dataset)
+    except ValueError:  # no longer there
+        return run
+    if prepare_data(recipe, data).digest != run.data:
+        advice = "give the new data another name, or train anew with --force"
+        raise DataError(f"{run_path(recipe, seed)} is of other data than {recipe.dataset} holds now; {advice}")
+    return run
+
+
+def execute(
+    recipe: Recipe, seed: int, *, force: bool = False, progress: bool = True, callback: Callback | None = None
+) -> Run:
     """Train by the recipe, going on from a checkpoint unless `force`; then evaluate and store run and weights."""
     checkpoint = checkpoint_path(recipe, seed)
-    if force and is_main():
-        checkpoint.unlink(missing_ok=True)
     with main_first():
         device, data = best_device(), prepare_data(recipe)
-    margin_rows(recipe, data), make_regulariser(recipe)  # what is impossible is refused before any training
-    start = starting_weights(recipe, seed, data.num_classes, progress)
-    training = train(recipe, seed, weights=start, data=data, checkpoint=checkpoint, device=device, progress=progress)
-    return finish(training, data, progress)
+    margin_rows(recipe, data), make_method(recipe)  # what is impossible is refused before any training
+    require_fit(recipe, seed, data)
+    with alone(recipe, seed):
+        if not force and (done := from_main(lambda: finished(recipe, seed))):  # by whom this process has waited for
+            return done
+        if force and is_main():
+            remove_checkpoint(checkpoint)
+        weights = starting_weights(recipe, seed, data.num_classes, progress)
+        training = train(
+            recipe,
+            seed,
+            weights=weights,
+            data=data,
+            checkpoint=checkpoint,
+            device=device,
+            progress=progress,
+            callback=callback,
+        )
+        return finish(training, data, progress)
+
+
+def require_fit(recipe: Recipe, seed: int, data: Dataset) -> None:
+    """Raise unless the net takes the images, and they can be cropped as the recipe says."""
+    make_batches(data.x_train[:1], data.y_train[:1], recipe.batch, seed=0, crop=recipe.crop, flip=recipe.flip)
+    shape = tuple(data.x_train.shape[1:])
+    try:
+        new_model(recipe, seed, data.num_classes).eval()(torch.zeros(1, *shape))
+    except RuntimeError as error:
+        found, usual = ("x".join(map(str, s)) for s in (shape, shape_of(recipe.family)))
+        raise DataError(f"images of {recipe.dataset} are {found}; {recipe.arch} takes {usual}") from error
+
+
+@contextmanager
+def alone(recipe: Recipe, seed: int) -> Iterator[None]:
+    """No other process trains this run at the same time, and all folders that it needs can be written to."""
+    if not is_main():
+        yield
+        return
+
+    def busy(process: str) -> None:
+        message = f"{recipe.key}, seed {seed}: process {process} is training it"
+        if world() > 1:  # the others cannot wait for hours
+            raise DistributedError(f"{message}; start again when it has ended")
+        print(f"{message}; waiting for its end", file=sys.stderr)
+
+    for path in (run_path(recipe, seed), weights_path(recipe, seed), checkpoint_path(recipe, seed)):
+        require_writable(path.parent)
+    with locked(checkpoint_path(recipe, seed).with_suffix(".lock"), busy):
+        yield
+
+
+def finished(recipe: Recipe, seed: int) -> Run | None:
+    """The run, if it is stored and its weights are too."""
+    return stored_run(recipe, seed) if weights_path(recipe, seed).exists() else None
 
 
 def margin_rows(recipe: Recipe, data: Dataset) -> Tensor | None:
@@ -55,7 +130,7 @@ def finish(training: Training, data: Dataset, progress: bool = True) -> Run:
     x, y, rows = data.x_test.to(device), data.y_test.to(device), margin_rows(recipe, data)
     known = training.history[-1]["test_error"] if training.history else None
     metrics = evaluate(training.model, x, y, rows, progress, margin_units(recipe), known)
-    weights = training.model.state_dict()
+    weights, (wall, cpu) = training.model.state_dict(), training.took()
     run = Run(
         recipe=recipe,
         seed=seed,
@@ -66,11 +141,15 @@ def finish(training: Training, data: Dataset, progress: bool = True) -> Run:
         versions={"python": platform.python_version(), "torch": torch.__version__, "ammlib": __version__},
         device=device.type,
         seconds=round(training.seconds, 1),
+        wall_seconds=round(wall, 1),
+        cpu_seconds=round(cpu, 1),
+        data=data.digest,
+        warnings=training.warnings,
     )
     if is_main():
         save_weights(weights_path(recipe, seed), weights)
         store_run(run)
-        checkpoint_path(recipe, seed).unlink(missing_ok=True)
+        remove_checkpoint(checkpoint_path(recipe, seed))
     return run
 
 
@@ -90,9 +169,18 @@ def starting_weights(recipe: Recipe, seed: int, num_classes: int, progress: bool
 
 def trained_weights(recipe: Recipe, seed: int, progress: bool = True) -> dict[str, Tensor]:
     """The trained weights of a run, trained now if they are not at hand."""
-    if not from_main(lambda: weights_path(recipe, seed).exists()):
+    weights = from_main(lambda: stored_weights(recipe, seed))
+    if weights is None:
         execute(recipe, seed, progress=progress)
-    return from_main(lambda: load_weights(weights_path(recipe, seed)))
+        weights = from_main(lambda: stored_weights(recipe, seed))
+    assert weights is not None  # they have just been stored
+    return weights
+
+
+def stored_weights(recipe: Recipe, seed: int) -> dict[str, Tensor] | None:
+    """The weights of a run if they are at hand; an error if its file says that they are not those."""
+    path, run = weights_path(recipe, seed), stored_run(recipe, seed)
+    return load_weights(path, None if run is None else run.weights) if path.exists() else None
 
 
 def trained_model(recipe: Recipe, seed: int, progress: bool = True) -> nn.Module:

@@ -1,29 +1,31 @@
-"""What a recipe asks for: data, model, regulariser, learning rate, and which parameters are trained."""
-
-from collections.abc import Callable
+"""What a recipe asks for: data, method, model, learning rate, and which parameters are trained."""
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ammlib.data.batches import half_of, noisy_labels, subset, validation_split
 from ammlib.data.datasets import Dataset, load_data
 from ammlib.data.registry import DATASETS
-from ammlib.margin.amm import AMM
-from ammlib.margin.baselines import Elsayed, Refined
-from ammlib.margin.classifier import choose, random_state_kept
+from ammlib.margin.classifier import random_state_kept
+from ammlib.methods.losses import LOSSES
+from ammlib.methods.method import Method
+from ammlib.methods.registry import METHODS
 from ammlib.models import make_model
 from ammlib.models.community import options_of
 from ammlib.training.device import best_device
 from ammlib.training.recipes import Recipe, stands_for
 
-REGULARISERS: dict[str, Callable[..., AMM]] = {"amm": AMM, "elsayed": Elsayed, "refined": Refined}
 
-
-def make_regulariser(recipe: Recipe) -> AMM | None:
-    """The regulariser that a recipe asks for."""
-    if recipe.regulariser is None:
-        return None
-    return choose("regulariser", recipe.regulariser["name"], REGULARISERS)(**recipe.arguments)
+def make_method(recipe: Recipe) -> Method:
+    """The method of a recipe, with its loss; an error if the two do not go together."""
+    name = "reference" if recipe.regulariser is None else recipe.regulariser["name"]
+    method = METHODS[name].make(**recipe.arguments)
+    if recipe.loss != "cross_entropy" and type(method).loss is not Method.loss:
+        raise ValueError(f"{name} has a loss of its own, which takes no other: loss is {recipe.loss!r}")
+    if recipe.loss == "none" and type(method).term is Method.term:
+        raise ValueError(f"{name} adds no term to the loss: with loss 'none' there is nothing to train")
+    method.criterion = LOSSES[recipe.loss]
+    return method
 
 
 def prepare_data(recipe: Recipe, data: Dataset | None = None) -> Dataset:
@@ -45,13 +47,23 @@ def prepare_data(recipe: Recipe, data: Dataset | None = None) -> Dataset:
     return Dataset(data.name, x, y, x_test, y_test, data.num_classes)
 
 
-def new_model(recipe: Recipe, seed: int, num_classes: int | None = None) -> nn.Module:
-    """The freshly initialised model of a run; the global random state stays as it was."""
+def new_model(
+    recipe: Recipe, seed: int, num_classes: int | None = None, weights: dict[str, Tensor] | None = None
+) -> nn.Module:
+    """The model of a run as its method has it, freshly initialised or from the `weights` of a plain one.
+
+    The global random state stays as it was.
+    """
+    if not 0 <= seed < 2**64:
+        raise ValueError(f"a seed lies in 0 ... 2^64 - 1, got {seed}")
     with random_state_kept(best_device()):
         torch.manual_seed(seed)
         like = stands_for(recipe.dataset, recipe.family)
         options = {} if recipe.weights is None else options_of(like, recipe.arch)
-        return make_model(like, recipe.arch, num_classes, **options)
+        model = make_model(like, recipe.arch, num_classes, **options)
+        if weights is not None:
+            model.load_state_dict(weights)
+        return make_method(recipe).adapt(model)
 
 
 def learning_rate(recipe: Recipe, epoch: int) -> float:

@@ -4,43 +4,38 @@ import hashlib
 import json
 import math
 import tomllib
+from collections.abc import Callable
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from ammlib.margin.classifier import choose
+from ammlib.methods.losses import LOSSES
+from ammlib.methods.registry import METHODS
 from ammlib.training.device import best_device
 
 TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 BY_DATASET = TABLES["dataset"]  # what the recipes of a data set have in common
-FAMILIES, METHODS, ALIASES = TABLES["family"], TABLES["method"], TABLES["alias"]
+FAMILIES: dict[str, str] = TABLES["family"]
+ALIASES: dict[str, str] = TABLES["alias"]
 COLUMNS = ("batch", "epochs", "lr", "decay", "start")
-SCHEDULES: dict[str, dict[str, dict]] = {dataset: {} for dataset in BY_DATASET}  # data set -> arch -> row
+SCHEDULES: dict[str, dict[str, dict[str, Any]]] = {dataset: {} for dataset in BY_DATASET}  # data set -> arch -> row
 for _table in TABLES["schedule"]:
     for _dataset, _arch, *_row in _table["rows"]:
         SCHEDULES[_dataset][_arch] = {"set": dict(zip(COLUMNS, _row, strict=True)), "source": _table["source"]}
 
-LABELS = {
-    "reference": "reference",
-    "control": "control, no AMM",
-    "amm": "AMM (MIN+EXP)",
-    "no_high_order": "AMM, ∇f constant",
-    "elsayed": "Elsayed et al.",
-    "deep_defense": "Deep Defense",
-    "refined": "AMM, tight margin",
-}
-
 IDENTITY = ("dataset", "family", "arch", "method", "scale", "weights", "source")  # not for `with_` to change
 DATA = ("crop", "flip", "train_size", "noisy", "data_seed", "validation", "half", "margin_size")
 LEAST = {"batch": 1, "train_size": 1, "margin_size": 1}  # 0 for every other number
-VALUES = {
+VALUES: dict[str, tuple[Any, ...]] = {
     "scale": ("full", "short", "tuned"),
     "start": ("scratch", "reference", "pretrained"),
     "crop": (None, "resize36", "pad4"),
-    "loss": ("cross_entropy", "none"),
+    "loss": tuple(LOSSES),
     "weights": (None, "akamaster", "chenyaofo"),
     "half": (None, "search", "report"),
 }
+Cuts = tuple[tuple[int, float], ...]  # of the learning rate: (epoch, multiplier of the initial one)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +50,7 @@ class Recipe:
     epochs: int
     batch: int
     lr: float
-    decay: tuple  # of (epoch, multiplier of the initial lr)
+    decay: Cuts
     momentum: float
     weight_decay: float
     clip_grad: float  # the largest norm of the gradient
@@ -69,7 +64,8 @@ class Recipe:
     validation: bool  # hold out 5,000 training images and evaluate on them instead of the test images
     margin_size: int | None  # measure the margin of a random subset of the test images; None: all
     loss: str  # "none": the regulariser alone
-    regulariser: dict | None  # its name and keyword arguments
+    # The row that makes the method, as `name`, and its arguments; None: plain training.
+    regulariser: dict | None  # type: ignore[type-arg]  # isinstance takes no dict[str, Any]
     # What came later has a default, with which it is left out of digest and JSON: what was stored before stays valid.
     weights: str | None = None  # who published those that `start` leads to; their net may have shortcuts of option B
     half: str | None = None  # evaluate on this half of the test images: "search", to choose settings, or "report"
@@ -92,7 +88,7 @@ class Recipe:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """Those of the regulariser, if there is one."""
+        """Those of the method, if it has any."""
         return {name: value for name, value in (self.regulariser or {}).items() if name != "name"}
 
     @property
@@ -104,7 +100,8 @@ class Recipe:
     def to_dict(self) -> dict[str, Any]:
         """The recipe exactly as JSON gives it back."""
         values = {name: value for name, value in asdict(self).items() if value != DEFAULTS.get(name, MISSING)}
-        return json.loads(json.dumps(values))
+        plain: dict[str, Any] = json.loads(json.dumps(values))
+        return plain
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "Recipe":
@@ -114,7 +111,7 @@ class Recipe:
         return cls(**values)
 
     def with_(self, **overrides: Any) -> "Recipe":
-        """A changed copy; takes the regulariser's arguments too (lam=4.0), and new `epochs` move the cuts along."""
+        """A changed copy; takes the method's arguments too (lam=4.0), and new `epochs` move the cuts along."""
         arguments = self.arguments
         for name in overrides:
             choose("setting", name, dict.fromkeys([*SETTINGS, *arguments]))
@@ -124,7 +121,7 @@ class Recipe:
         kinds = {name: type(value) for name, value in arguments.items()} | {"screen": str | None}
         inner = {name: _typed(name, value, kinds[name]) for name, value in overrides.items() if name in arguments}
         if inner:
-            changes["regulariser"] = {**(changes.get("regulariser") or self.regulariser), **inner}
+            changes["regulariser"] = {**(changes.get("regulariser") or self.regulariser or {}), **inner}
         changed = replace(self, **changes)
         return self if changed == self else replace(changed, source=f"{self.source}; changed: {', '.join(overrides)}")
 
@@ -135,7 +132,7 @@ DEFAULTS = {f.name: f.default for f in fields(Recipe) if f.default is not MISSIN
 
 def _typed(name: str, value: Any, kind: Any) -> Any:
     """The value as `kind`; integers pass for floats and lists for tuples, anything else is an error."""
-    if kind is tuple:
+    if kind is Cuts:
         try:
             return tuple((_typed("epoch", at, int), _typed("multiplier", by, float)) for at, by in value)
         except (TypeError, ValueError):
@@ -163,12 +160,12 @@ def _check(recipe: Recipe) -> None:
     if recipe.half is not None and recipe.validation:
         raise ValueError(f"half is {recipe.half!r} of the test images, but validation looks at none of them")
     if recipe.regulariser is not None:
-        choose("regulariser", recipe.regulariser.get("name"), TABLES["regulariser"])
+        choose("method", recipe.regulariser.get("name", ""), METHODS)
     elif recipe.loss == "none":
         raise ValueError(f"{recipe.key} has neither a loss nor a regulariser: there is nothing to train")
 
 
-def scale_cuts(decay: tuple, epochs: int, new: int) -> tuple:
+def scale_cuts(decay: Cuts, epochs: int, new: int) -> Cuts:
     """The cuts of a schedule of `epochs` in one of `new`, rounded down; one that meets the previous moves on."""
     cuts = [(0, 1.0)]
     for epoch, multiplier in decay:
@@ -178,7 +175,7 @@ def scale_cuts(decay: tuple, epochs: int, new: int) -> tuple:
 
 def resolve_scale(scale: str, cuda_available: bool) -> str:
     """Turn "auto" into "full" on CUDA and "short" on the CPU."""
-    known = {name: name for name in VALUES["scale"]}
+    known: dict[str, str] = {name: name for name in VALUES["scale"]}
     return choose("scale", scale, known | {"auto": "full" if cuda_available else "short"})
 
 
@@ -200,32 +197,32 @@ def stands_for(dataset: str, family: str | None) -> str:
     return choose("family", family, FAMILIES)
 
 
-def _short(like: str, arch: str, schedule: dict) -> dict:
+def _short(like: str, arch: str, schedule: dict[str, Any]) -> dict[str, Any]:
     """The reductions of the short scale."""
     rows = TABLES["short"].get(like) or TABLES["short"][BY_DATASET[like]["family"]]
     reduction = rows.get(arch) or rows["any"]
     return {**reduction, "decay": scale_cuts(schedule["decay"], schedule["epochs"], reduction["epochs"])}
 
 
-def _tuned(dataset: str, arch: str) -> dict:
+def _tuned(dataset: str, arch: str) -> dict[str, Any]:
     """The schedule of the tuned scale, which not every net has."""
     table = choose("data set at the tuned scale", dataset, TABLES["tuned"])
     return {**table["set"], **choose(f"arch for {dataset} at the tuned scale", arch, table["archs"])}
 
 
-def _plan(like: str, method: str, own: bool, scale: str) -> dict:
+def _plan(like: str, method: str, own: bool, scale: str) -> dict[str, Any]:
     """What a method adds on a data set: `set`, `regulariser` with all its arguments, and their `source`."""
-    plan = choose("method", method, METHODS)
+    row = choose("method", method, METHODS)
     table = TABLES["tuned"][like] if scale == "tuned" else BY_DATASET[like]
-    if "regulariser" not in plan:
+    plan: dict[str, Any] = {"set": row.set, "source": row.source}
+    if not row.strength:
         plan = table.get(method, plan)
-        return plan.get("own", plan) if own else plan
-    arguments = {**TABLES["regulariser"][plan["regulariser"]["name"]], **plan["regulariser"]}
-    if "lam" in arguments:
-        return {**plan, "regulariser": arguments}
-    strength = table.get("strength") or TABLES["strength"][like]
-    arguments |= strength.get(method, strength["amm"])
-    return {**plan, "regulariser": arguments, "source": strength["source"]}
+        plan = plan.get("own", plan) if own else plan
+        return plan
+    by_data = table.get("strength") or TABLES["strength"][like]
+    strength = by_data.get(method, {} if row.source else by_data["amm"])
+    source = by_data["source"] if strength else row.source
+    return {**plan, "regulariser": {"name": method, **row.strength, **strength}, "source": source}
 
 
 def make_recipe(
@@ -235,10 +232,15 @@ def make_recipe(
     like, method = stands_for(dataset, family), ALIASES.get(method, method)
     scale, family = scale_of(like, scale), BY_DATASET[like]["family"]
     row = choose(f"arch for {dataset}", arch, SCHEDULES[like])
-    reduction = {"full": dict, "short": lambda: _short(like, arch, row["set"]), "tuned": lambda: _tuned(dataset, arch)}
+    reduction: dict[str, Callable[[], dict[str, Any]]] = {
+        "full": dict,
+        "short": lambda: _short(like, arch, row["set"]),
+        "tuned": lambda: _tuned(dataset, arch),
+    }
     changes = reduction[scale]()
     plan = _plan(like, method, dataset != like, scale)
-    settings = {"dataset": dataset, "family": family, "arch": arch, "method": method, "scale": scale}
+    settings: dict[str, Any] = dict.fromkeys(f.name for f in fields(Recipe))
+    settings |= {"dataset": dataset, "family": family, "arch": arch, "method": method, "scale": scale}
     settings |= TABLES["protocol"] | BY_DATASET[like].get("set", {}) | row["set"]
     settings |= changes
     settings |= plan.get("set", {}) | {"regulariser": plan.get("regulariser")}
@@ -248,12 +250,12 @@ def make_recipe(
     short = "; short scale: ours" if scale == "short" else ""
     schedule = TABLES["tuned"][like]["source"] if scale == "tuned" else row["source"]
     settings["source"] = f"schedule: {schedule}; {method}: {plan['source']}{short}"
-    return Recipe(**{f.name: settings.get(f.name) for f in fields(Recipe)}).with_(**overrides)
+    return Recipe(**settings).with_(**overrides)
 
 
 def label(method: str) -> str:
     """What tables and figures call a method."""
-    return LABELS.get(method, method.upper().replace("_", "+"))
+    return METHODS[method].label
 
 
 def reference_of(recipe: Recipe) -> Recipe:

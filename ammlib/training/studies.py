@@ -5,9 +5,9 @@ from itertools import product
 from typing import NamedTuple
 
 from ammlib.margin.classifier import choose
+from ammlib.methods.registry import METHODS
 from ammlib.training.recipes import (
     ALIASES,
-    METHODS,
     SETTINGS,
     TABLES,
     VALUES,
@@ -36,25 +36,27 @@ def scales_of(name: str) -> list[str]:
 def study(name: str, scale: str = "auto") -> list[Job]:
     """The runs behind a figure or table of the paper; a reference comes before what starts from it.
 
-    "auto" is the only scale of a study that has no other.
+    "auto" is full on CUDA, otherwise what a CPU can do: tuned where a study has it, else short, or all there is.
     """
     scales, table = scales_of(name), STUDIES[ALIASES.get(name, name)]
-    dataset, scale = table["dataset"], scales[0] if scale == "auto" and len(scales) == 1 else scale
-    scale = choose(f"scale of {name}", scale_of(dataset, scale), {name: name for name in scales})
+    dataset, meant = table["dataset"], scale_of(table["dataset"], scale)
+    if scale == "auto" and (meant not in scales or meant == "short"):
+        meant = scales[-1]
+    scale = choose(f"scale of {name}", meant, {name: name for name in scales})
     table = table | table[scale]
     seeds, vary = table.get("seeds_of", {}), table.get("vary", {})
     jobs = []
-    for arch, method, cell, *values in product(
-        table["archs"], table["methods"], table.get("cells", [{}]), *vary.values()
-    ):
-        overrides = cell | dict(zip(vary, values, strict=True))
-        if "regulariser" not in METHODS[method]:  # a search has one, whatever it varies of the regulariser
-            overrides = {name: value for name, value in overrides.items() if name in SETTINGS}
-        recipe = make_recipe(dataset, arch, method, scale, **overrides)
-        chain = [reference_of(recipe), recipe] if recipe.start == "reference" else [recipe]
-        count = seeds.get(arch, seeds.get(method, table["seeds"]))
-        for wanted in chain:  # of what is not trained all seeds are the same
-            jobs += [Job(wanted, seed) for seed in range(count if wanted.epochs else 1)]
+    for arch, method in product(table["archs"], table["methods"]):
+        cells = table.get("cells_of", {}).get(method, table.get("cells", [{}]))
+        for cell, *values in product(cells, *vary.values()):
+            overrides = cell | dict(zip(vary, values, strict=True))
+            if not METHODS[method].strength:  # a search has one, whatever it varies of the others
+                overrides = {name: value for name, value in overrides.items() if name in SETTINGS}
+            recipe = make_recipe(dataset, arch, method, scale, **overrides)
+            chain = [reference_of(recipe), recipe] if recipe.start == "reference" else [recipe]
+            count = seeds.get(arch, seeds.get(method, table["seeds"]))
+            for wanted in chain:  # of what is not trained all seeds are the same
+                jobs += [Job(wanted, seed) for seed in range(count if wanted.epochs else 1)]
     return list(dict.fromkeys(jobs))
 
 

@@ -2,28 +2,28 @@
 
 import math
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from ammlib.data.batches import model_input
+from ammlib.data.batches import seeded
 from ammlib.data.datasets import Dataset
-from ammlib.data.folders import make_batches
+from ammlib.data.folders import at_once, make_batches
 from ammlib.margin.classifier import as_classes
-from ammlib.margin.processes import Shares, is_main, world
-from ammlib.training.checkpoint import load_checkpoint, save_checkpoint
+from ammlib.margin.processes import Shares, anywhere, is_main, world
+from ammlib.methods.method import Batch, Task
+from ammlib.training.checkpoint import load_checkpoint, save_checkpoint, usable
 from ammlib.training.device import best_device, placed
-from ammlib.training.distributed import anywhere, from_main, total, wrapped
+from ammlib.training.distributed import from_main, total, wrapped
 from ammlib.training.evaluate import error_rate, shared_margins
 from ammlib.training.interrupt import stop_between_steps
+from ammlib.training.logs import Callback
 from ammlib.training.prepare import (
     learning_rate,
-    make_regulariser,
+    make_method,
     margin_units,
     new_model,
     prepare_data,
@@ -32,13 +32,11 @@ from ammlib.training.prepare import (
 )
 from ammlib.training.recipes import Recipe
 
-LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {  # of logits and labels, which may be none; all have a graph
-    "cross_entropy": lambda f, y: F.cross_entropy(f, y, reduction="mean" if len(y) else "sum"),
-    "none": lambda f, y: f[:0].sum(),
-}
 CHECKPOINT_SECONDS = 120.0
 PROGRESS = ("epoch", "step", "sums", "history", "seconds")  # of a training, beside its tensors
+LATER = ("times", "warnings")  # likewise, but not in the checkpoints of earlier versions
 ENTRIES = 100  # a history has at most twice as many: longer trainings evaluate every few epochs only
+DEAD_AFTER = 3  # epochs, after which a net should know more than a constant
 WATCHED = 200  # test images whose margin is followed from epoch to epoch
 
 
@@ -57,38 +55,51 @@ class Training:
         weights: dict[str, Tensor] | None = None,
         checkpoint: Path | None = None,
         device: torch.device | None = None,
+        callback: Callback | None = None,
     ) -> None:
-        self.recipe, self.seed, self.checkpoint = recipe, seed, checkpoint
+        self.started = now()
+        self.callback = callback if callback and is_main() else lambda *_: None
+        self.recipe, self.seed, self.data, self.checkpoint = recipe, seed, data, checkpoint
         self.device = best_device() if device is None else device
-        x, y, self.x_test, self.y_test = (
-            tensor.to(self.device) for tensor in (data.x_train, data.y_train, data.x_test, data.y_test)
-        )
+        x, y = data.x_train.to(self.device), data.y_train.to(self.device)
+        self.x_test, self.y_test = data.x_test.to(self.device), data.y_test.to(self.device)
         self.batches = make_batches(x, y, recipe.batch, seed, crop=recipe.crop, flip=recipe.flip)
-        self.model = placed(new_model(recipe, seed, data.num_classes), self.device)
-        if weights is not None:
-            self.model.load_state_dict(weights)
+        self.model = placed(new_model(recipe, seed, data.num_classes, weights), self.device)
         self.parameters = trained_parameters(self.model, recipe.freeze_bn)
-        self.optimizer = torch.optim.SGD(self.parameters, recipe.lr, recipe.momentum, weight_decay=recipe.weight_decay)
-        self.regulariser = make_regulariser(recipe)
+        self.method = make_method(recipe).to(self.device)
+        task = Task(len(y), data.num_classes, tuple(x.shape[1:]), recipe.epochs * len(self.batches))
+        with seeded(self.device, "begin", seed):
+            self.method.begin(self.model, task)
+        groups = self.method.groups(self.model)
+        self.optimizer = torch.optim.SGD(groups, recipe.lr, recipe.momentum, weight_decay=recipe.weight_decay)
         self.wrapped = wrapped(self.model)
         self.epoch, self.step = 0, 0
         self.sums: dict[str, float] = {}  # over the steps since the last entry of the history
         self.history: list[dict[str, Any]] = []
         self.seconds, self.saved = 0.0, time.monotonic()
+        self.times = (0.0, 0.0)  # wall clock and CPU, until `started`
+        self.warnings: list[str] = []
         self.restore()
 
     @property
     def identity(self) -> dict[str, Any]:
-        return {**self.recipe.to_dict(), "source": None, "seed": self.seed}
+        return {**self.recipe.to_dict(), "source": None, "seed": self.seed, "data": self.data.digest}
 
     def restore(self) -> None:
         """Go on from the checkpoint, if there is one."""
         path = self.checkpoint
         state = from_main(lambda: load_checkpoint(path, self.identity)) if path else None
-        if state is not None:
+        if path is None or state is None:
+            return
+        with usable(path):
+            if not (0 <= state["epoch"] <= self.recipe.epochs and 0 <= state["step"] <= len(self.batches)):
+                raise ValueError(f"epoch {state['epoch']}, step {state['step']} is not of this training")
             self.model.load_state_dict(state["model"])
             self.optimizer.load_state_dict(state["optimizer"])
-            for name in PROGRESS:
+            self.method.load_state_dict(state.get("method", {}))  # older ones have none
+            if not all(weight.isfinite().all() for weight in self.model.state_dict().values()):
+                raise ValueError("weights are not finite")
+            for name in PROGRESS + tuple(name for name in LATER if name in state):
                 setattr(self, name, state[name])
 
     def save(self) -> None:
@@ -96,53 +107,79 @@ class Training:
         self.saved = time.monotonic()
         if self.checkpoint is None or not is_main():
             return
-        state = {name: getattr(self, name) for name in PROGRESS}
-        state |= {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
+        state = {name: getattr(self, name) for name in PROGRESS} | {"times": self.took(), "warnings": self.warnings}
+        for name in ("model", "optimizer", "method"):
+            state[name] = getattr(self, name).state_dict()
         save_checkpoint(self.checkpoint, self.identity, state)
+
+    def took(self) -> tuple[float, float]:
+        """Seconds of wall clock and of CPU so far, those of earlier processes included."""
+        wall, cpu = (before + end - start for before, start, end in zip(self.times, self.started, now(), strict=True))
+        return wall, cpu
 
     def run(self, progress: bool = True) -> None:
         """Train to the end; Ctrl-C ends after the present step, with a checkpoint to go on from."""
-        steps, done = self.recipe.epochs * len(self.batches), self.epoch * len(self.batches) + self.step
+        steps = self.recipe.epochs * len(self.batches)
         shown = progress and is_main()
-        bar = tqdm(total=steps, initial=done, desc=self.recipe.key, unit="step", disable=not shown)
+        bar = tqdm(total=steps, initial=self.steps_done, desc=self.recipe.key, unit="step", disable=not shown)
         with bar, stop_between_steps() as stopping:
             while self.epoch < self.recipe.epochs:
-                for x, y in self.batches.epoch(self.epoch, start=self.step):
+                indices = self.batches.indices(self.epoch, start=self.step)
+                for (x, y), rows in zip(self.batches.epoch(self.epoch, start=self.step), indices, strict=True):
                     started = time.monotonic()
-                    self.take_step(x, y)
+                    self.take_step(x, y, rows)
                     self.seconds += time.monotonic() - started
                     bar.update()
                     self.show(bar)
-                    stop = anywhere(stopping())  # all processes at the same step, or they would wait for each other
+                    stop = self.anywhere(stopping())  # all processes stop at the same step, or they would wait
                     if stop or time.monotonic() - self.saved > CHECKPOINT_SECONDS:
                         self.save()
                     if stop:
                         raise KeyboardInterrupt
                 self.end_epoch()
-            if anywhere(stopping()):  # asked for during the last evaluation
+            if self.anywhere(stopping()):  # asked for during the last evaluation
                 raise KeyboardInterrupt
 
-    def take_step(self, x: Tensor, y: Tensor) -> None:
-        """One step of SGD on the loss and the regulariser (eq. 7)."""
+    def anywhere(self, flag: bool) -> bool:
+        """Is it so in any process?"""
+        return anywhere(torch.tensor(flag, device=self.device))
+
+    @property
+    def steps_done(self) -> int:
+        return self.epoch * len(self.batches) + self.step
+
+    def take_step(self, x: Tensor, y: Tensor, rows: Tensor | None = None) -> None:
+        """One step of SGD on the method's loss and term (eq. 7), whose noise is a function of (seed, epoch, step)."""
         set_mode(self.model, self.recipe.freeze_bn)
-        logits, shares = self.wrapped(x), Shares(len(x))
-        self.require_finite(logits, self.epoch + 1, self.step + 1)  # before the regulariser, which knows no steps
-        loss = LOSSES[self.recipe.loss](logits, y) * shares.weight
-        term = None
-        if self.regulariser is not None:
-            term = self.regulariser(self.model, x, y, logits=logits)
+        shares = Shares(len(x), x.device)
+        with seeded(self.device, "step", self.seed, self.epoch, self.step):
+            batch = self.method.disturb(Batch(x, y, rows, self.steps_done))
+            loss, logits = self.method.loss(self.wrapped, batch)
+            self.require_finite(logits, self.epoch + 1, self.step + 1)  # before the term, which knows no steps
+            loss = loss * shares.weight
+            term = self.method.term(self.model, batch, logits)
         objective = loss if term is None else loss + term
         self.require_finite(objective, self.epoch + 1, self.step + 1)
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self.recipe, self.epoch)
+        if term is not None and not self.sums.get("pulls"):  # until the first that has one
+            self.sums["pulls"] = self.anywhere(self.has_gradient(term))
         self.optimizer.zero_grad()
-        objective.backward()
-        if self.recipe.loss == "none" and not self.regulariser.last.kept:
+        torch.autograd.backward(objective)
+        if self.recipe.loss == "none" and (last := self.method.last) is not None and not last.kept:
             self.optimizer.zero_grad()  # there is no gradient, so momentum does not go on either
-        nn.utils.clip_grad_norm_(self.parameters, self.recipe.clip_grad)
+        length = nn.utils.clip_grad_norm_(self.parameters, self.recipe.clip_grad)
+        self.require_finite(length, self.epoch + 1, self.step + 1)  # of the gradient
         self.optimizer.step()
+        self.method.after_step(self.model)
         self.step += 1
         self.count(shares.total, y, logits, loss, term)
+
+    def has_gradient(self, term: Tensor) -> bool:
+        if not term.requires_grad:
+            return False
+        found = torch.autograd.grad(term, self.parameters, retain_graph=True, allow_unused=True)
+        return any(bool(gradient.any()) for gradient in found if gradient is not None)
 
     def require_finite(self, values: Tensor, epoch: int, step: int) -> None:
         if values.isfinite().all():
@@ -154,27 +191,43 @@ class Training:
 
     def count(self, samples: int, y: Tensor, logits: Tensor, loss: Tensor, term: Tensor | None) -> None:
         """Add what the step did to the sums for the history."""
-        wrong = int((as_classes(logits.detach()).argmax(1) != y).sum())
-        wrong, loss, reg = total(wrong, float(loss.detach()), 0.0 if term is None else float(term.detach()))
-        sums = {"steps": 1, "samples": samples, "loss": loss / world() * samples, "wrong": int(wrong)}
-        if self.regulariser is not None:
-            last = self.regulariser.last
-            sums |= {"regulariser": reg / world() * samples, "kept": last.kept}
+        mistakes = (as_classes(logits.detach()).argmax(1) != y).sum()
+        terms = [mistakes, loss.detach(), torch.zeros_like(loss) if term is None else term.detach()]
+        wrong, mean_loss, reg = total(torch.stack([value.double() for value in terms]))
+        sums = {"steps": 1, "samples": samples, "loss": mean_loss / world() * samples, "wrong": int(wrong)}
+        if term is not None:
+            sums["regulariser"] = reg / world() * samples
+        if (last := self.method.last) is not None:
+            sums["kept"] = last.kept
             if not math.isnan(last.margin):
                 sums |= {"margin": last.margin, "steps_with_margin": 1}
         for name, value in sums.items():
             self.sums[name] = self.sums.get(name, 0) + value
+        values: dict[str, Any] = {"loss": mean_loss / world(), "error": 100 * wrong / samples}
+        if term is not None:
+            values["regulariser"] = reg / world()
+        if last is not None:
+            values |= {"kept": last.kept, "kept_margin": sums.get("margin")}
+        self.callback("step", self.steps_done, values)
 
     def mean(self, name: str, per: str = "samples") -> float | None:
         return self.sums[name] / self.sums[per] if name in self.sums else None
+
+    @property
+    def train_error(self) -> float:
+        return 100 * (self.sums["wrong"] / self.sums["samples"])
 
     def show(self, bar: tqdm) -> None:
         """Error, regulariser and kept samples so far beside the progress bar; its time left is of the run."""
         if bar.disable:
             return
-        values = {"epoch": f"{self.epoch + 1}/{self.recipe.epochs}", "error": f"{100 * self.mean('wrong'):.2f}%"}
+        values = {"epoch": f"{self.epoch + 1}/{self.recipe.epochs}", "error": f"{self.train_error:.2f}%"}
         if "regulariser" in self.sums:
-            values |= {"reg": f"{self.mean('regulariser'):.3f}", "kept": f"{self.mean('kept', per='steps'):.1f}"}
+            values["reg"] = f"{self.mean('regulariser'):.3f}"
+        if "kept" in self.sums:
+            values["kept"] = f"{self.mean('kept', per='steps'):.1f}"
+        if self.warnings:
+            values["looks dead"] = self.warnings[0]
         bar.set_postfix(values, refresh=False)
 
     @property
@@ -193,7 +246,7 @@ class Training:
         if self.epoch % self.every and self.epoch < self.recipe.epochs:
             return
         self.model.eval()
-        images = model_input(self.x_test[: self.watched])
+        images = at_once(self.x_test[: self.watched])
         with torch.no_grad():
             self.require_finite(self.model(images), self.epoch, len(self.batches))
         std = margin_units(self.recipe)
@@ -202,7 +255,7 @@ class Training:
                 "epoch": self.epoch,
                 "lr": learning_rate(self.recipe, self.epoch - 1),
                 "loss": self.mean("loss"),
-                "train_error": 100 * self.mean("wrong"),
+                "train_error": self.train_error,
                 "regulariser": self.mean("regulariser"),
                 "kept": self.mean("kept", per="steps"),
                 "kept_margin": self.mean("margin", per="steps_with_margin"),
@@ -210,8 +263,29 @@ class Training:
                 "test_margin": float(shared_margins(self.model, images, progress=False, std=std).norm.mean()),
             }
         )
+        self.warn_if_dead()
         self.sums = {}
         self.save()
+        self.callback("epoch", self.epoch * len(self.batches), self.history[-1])
+
+    def warn_if_dead(self) -> None:
+        """Say once, in the progress line and in the run file, that the training does not seem to get anywhere."""
+        last = self.history[-1]
+        constant = 100 * (1 - float(self.y_test.bincount().max()) / len(self.y_test))
+        signs = {
+            f"the error is not below that of a constant, {constant:.1f} %,": last["test_error"] >= constant,
+            "the regulariser kept no sample": last["kept"] == 0,
+            "the regulariser has no gradient": last["kept"] and not self.sums["pulls"],
+        }
+        if self.epoch < DEAD_AFTER:
+            signs.pop(next(iter(signs)))
+        seen = [sign for sign, is_so in signs.items() if is_so]
+        if seen and not self.warnings:
+            self.warnings = [f"{seen[0]} in epoch {self.epoch}"]
+
+
+def now() -> tuple[float, float]:
+    return time.monotonic(), time.process_time()
 
 
 def train(
@@ -223,16 +297,18 @@ def train(
     checkpoint: Path | None = None,
     device: torch.device | None = None,
     progress: bool = True,
+    callback: Callback | None = None,
 ) -> Training:
     """Train the model of a recipe from `weights` or from its initialisation; `.model` and `.history` are the results.
 
     `data`, if given, is what `prepare_data(recipe)` makes. With a `checkpoint` path the state is stored with each entry
     of the history, every two minutes and on Ctrl-C, and a later call goes on from there.
+    `callback(kind, steps, values)` is called after each "step" and each "epoch": steps taken so far, values as a dict.
     """
     if weights is None and recipe.start != "scratch":
         raise ValueError(f"{recipe.key} starts from {recipe.start} weights: give them, or use `run_or_load`")
     data = prepare_data(recipe) if data is None else data
-    training = Training(recipe, seed, data, weights, checkpoint, device)
+    training = Training(recipe, seed, data, weights, checkpoint, device, callback)
     training.run(progress)
     training.model.eval()
     return training
