@@ -10,9 +10,10 @@ if TYPE_CHECKING:
     from ammlib.margin.deepfool import deepfool
     from ammlib.margin.margins import margins
     from ammlib.models import MODELS, make_model
-    from ammlib.report.tables import compare
+    from ammlib.report.frame import compare, history, published, results
     from ammlib.training.execute import run_or_load, trained_model
-    from ammlib.training.recipes import make_recipe, study
+    from ammlib.training.recipes import make_recipe
+    from ammlib.training.studies import study
     from ammlib.training.train import train
 
 __version__ = "0.1.0"
@@ -22,10 +23,13 @@ __all__ = [
     "Elsayed",
     "compare",
     "deepfool",
+    "history",
     "load_data",
     "make_model",
     "make_recipe",
     "margins",
+    "published",
+    "results",
     "run_or_load",
     "study",
     "train",
@@ -36,12 +40,15 @@ HOMES = {  # imported when first asked for: who measures margins needs no traine
     "AMM": "ammlib.margin.amm",
     "Elsayed": "ammlib.margin.baselines",
     "MODELS": "ammlib.models",
-    "compare": "ammlib.report.tables",
+    "compare": "ammlib.report.frame",
     "deepfool": "ammlib.margin.deepfool",
+    "history": "ammlib.report.frame",
     "load_data": "ammlib.data.datasets",
     "make_model": "ammlib.models",
     "make_recipe": "ammlib.training.recipes",
     "margins": "ammlib.margin.margins",
+    "published": "ammlib.report.frame",
+    "results": "ammlib.report.frame",
     "run_or_load": "ammlib.training.execute",
     "study": "ammlib.training.studies",
     "train": "ammlib.training.train",

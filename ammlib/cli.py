@@ -8,6 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from ammlib import __version__
 from ammlib.data.batches import subset
 from ammlib.data.datasets import load_data
@@ -15,19 +17,19 @@ from ammlib.data.files import home
 from ammlib.data.sources import DataError
 from ammlib.experiments import bench as benchmark
 from ammlib.experiments import imagenet_sample
-from ammlib.experiments import scaling as multiprocess
 from ammlib.experiments.cost.nets import CASES
-from ammlib.experiments.store import store
 from ammlib.margin.classifier import choose
 from ammlib.margin.margins import ATTACKS
-from ammlib.report import cost, tables
+from ammlib.report import frame, tables
 from ammlib.report.readme import write as write_readme
 from ammlib.training import recipes, runs, studies
 from ammlib.training.checkpoint import CheckpointError
 from ammlib.training.device import best_device, keep_freed_memory
 from ammlib.training.distributed import DistributedError, joined
+from ammlib.training.estimate import estimate
 from ammlib.training.evaluate import shared_margins
 from ammlib.training.execute import run_or_load, trained_model
+from ammlib.training.logs import LOGS, make_log
 from ammlib.training.prepare import margin_units
 from ammlib.training.studies import Job
 from ammlib.training.train import TrainingError
@@ -39,40 +41,52 @@ def data(args: argparse.Namespace) -> None:
 
 
 def train(args: argparse.Namespace) -> None:
-    execute([Job(recipe_of(args), args.seed)], args.force)
+    execute([Job(recipe_of(args), args.seed)], args.force, args.log)
 
 
 def study(args: argparse.Namespace) -> None:
     part, parts = parse_part(args.part)
-    wanted = dict.fromkeys(run for name in args.names for run in studies.study(name, args.scale))
+    wanted = list(dict.fromkeys(run for name in args.names for run in studies.study(name, args.scale)))
     if args.only:
         wanted = [run for run in wanted if runs.run_name(*run) == args.only]
         if not wanted:
             raise ValueError(f"no run {args.only!r} in {' '.join(args.names)}")
-    execute(studies.share(wanted, part, parts), args.force)
+    wanted = studies.share(wanted, part, parts)
+    list_missing(wanted) if args.dry_run else execute(wanted, args.force, args.log)
 
 
-def execute(wanted: list[Job], force: bool) -> None:
+def list_missing(wanted: list[Job]) -> None:
+    """Print the runs that are not stored, and how long one core would take for them."""
+    missing = [job for job in wanted if runs.load_run(*job) is None]
+    for job in missing:
+        print(runs.run_name(*job))
+    hours = estimate(missing) * torch.get_num_threads() / 3600 if missing else 0.0
+    print(f"{len(missing)} of {len(wanted)} runs are missing: about {hours:.1f} core hours on this machine")
+
+
+def execute(wanted: list[Job], force: bool, log: str | None = None) -> None:
     """Train what is missing, one run after the other, and print a line for each."""
     keep_freed_memory()
     for recipe, seed in wanted:
         known = runs.load_run(recipe, seed) is not None and not force
         if not known:
             announce(recipe, seed)
-        run = run_or_load(recipe, seed, force=force)
+        callback = make_log(log, runs.run_name(recipe, seed)) if log and not known else None
+        run = run_or_load(recipe, seed, force=force, callback=callback)
         took = "stored" if known else f"{run.seconds:.0f} s"
         numbers = f"error {run.metrics['error']:.2f} %, margin {run.metrics['margin']:.3f}"
         print(f"{recipe.key}, seed {seed}: {numbers} ({took}) {runs.run_path(recipe, seed)}")
 
 
 def announce(recipe: recipes.Recipe, seed: int) -> None:
-    extent = f"{recipe.scale} scale, {recipe.epochs} epochs{tables.from_weights(recipe)}"
+    extent = f"{recipe.scale} scale, {recipe.epochs} epochs{frame.from_weights(recipe)}"
     print(f"{recipe.key}, seed {seed}: {extent}, on {best_device()}")
 
 
 def compare(args: argparse.Namespace) -> None:
     for name in args.names:
-        print(f"{name}\n{tables.as_text(tables.compare(name, args.scale))}\n")
+        title = "" if args.format == "csv" else f"{name}\n"  # which is to be read by programs
+        print(f"{title}{tables.FORMATS[args.format](frame.compare(name, args.scale))}\n")
 
 
 def margin(args: argparse.Namespace) -> None:
@@ -96,12 +110,7 @@ def bench(args: argparse.Namespace) -> None:
 
 
 def scaling(args: argparse.Namespace) -> None:
-    if args.worker:
-        multiprocess.print_times(args.steps, args.warm_up)
-        return
-    measured = multiprocess.measure(args.processes, args.steps, args.warm_up)
-    print(store("scaling", measured, multiprocess.__doc__, args.output))
-    print(cost.scaling(measured))
+    benchmark.run(["scaling"], folder=args.output)
 
 
 def sample(args: argparse.Namespace) -> None:
@@ -118,7 +127,7 @@ def reproduce(args: argparse.Namespace) -> int:
 
 
 def readme(args: argparse.Namespace) -> None:
-    print("README.md: tables redrawn" if write_readme() else "README.md: nothing has changed")
+    print(f"tables redrawn: {', '.join(write_readme()) or 'none has changed'}")
 
 
 def parse_part(text: str) -> tuple[int, int]:
@@ -163,6 +172,8 @@ def recipe_of(args: argparse.Namespace) -> recipes.Recipe:
         raise ValueError(
             f"--set cannot change {name}" + (f"; use --{name}" if name not in ("source", "weights") else "")
         )
+    if "regulariser" in overrides:
+        raise ValueError("--set cannot change the regulariser as a whole; use --method, or its settings: lam=8 c=2")
     return recipes.make_recipe(args.dataset, args.arch, args.method, args.scale, args.family, **overrides)
 
 
@@ -170,6 +181,10 @@ def add_scale(command: argparse.ArgumentParser) -> None:
     text = "full: the paper's protocol; short: sized for a CPU; tuned: a few epochs from converged nets, such as the "
     text += "community's; auto (default): full on a GPU, else short"
     command.add_argument("--scale", default="auto", help=text)
+
+
+def add_log(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--log", choices=LOGS, help="values of each step and epoch, to out/logs")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -186,6 +201,7 @@ def parser() -> argparse.ArgumentParser:
     command = commands.add_parser("train", help="train, evaluate and store one run, or show the stored one")
     add_recipe(command)
     command.add_argument("--force", action="store_true", help="train again even if the run is stored")
+    add_log(command)
     command.set_defaults(run=train)
 
     command = commands.add_parser("study", help="train the missing runs behind tables and figures of the paper")
@@ -194,11 +210,17 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--part", default="1/1", help="1/2 and 2/2 share the work between two processes")
     command.add_argument("--only", metavar="run", help="this run of it, by its name in results/runs")
     command.add_argument("--force", action="store_true", help="train again even what is stored")
+    text = "only list the runs that are missing, and estimate their core hours"
+    command.add_argument("--dry-run", action="store_true", help=text)
+    add_log(command)
     command.set_defaults(run=study)
 
     command = commands.add_parser("compare", help="the paper's numbers beside those of the stored runs")
     command.add_argument("names", nargs="+", metavar="name", help="table1, fig4, ... (an unknown one lists all)")
-    add_scale(command)
+    text = "full, tuned or short; auto (default): row by row the largest that has runs"
+    command.add_argument("--scale", default="auto", help=text)
+    text = "text (default), md, latex, or csv: all numbers as they are"
+    command.add_argument("--format", default="text", choices=tables.FORMATS, help=text)
     command.set_defaults(run=compare)
 
     command = commands.add_parser("margin", help="margins of a trained model, which is trained first if need be")
@@ -218,12 +240,8 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--output", type=Path, default=benchmark.OUTPUT, help="folder (default: out/bench)")
     command.set_defaults(run=bench)
 
-    command = commands.add_parser("scaling", help="measure a training step on several processes beside one")
-    command.add_argument("--processes", type=int, default=2, help="to compare with one (default 2)")
-    command.add_argument("--steps", type=int, default=100, help="measured (default 100)")
-    command.add_argument("--warm-up", type=int, default=100, help="steps before (default 100)")
+    command = commands.add_parser("scaling", help="measure a training step on two processes beside one")
     command.add_argument("--output", type=Path, default=benchmark.OUTPUT, help="folder (default: out/bench)")
-    command.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     command.set_defaults(run=scaling)
 
     command = commands.add_parser("sample", help="what can be measured on a sample of ImageNet")
@@ -232,7 +250,7 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--images", type=int, default=1000, help="so many, in a fixed random order, get a margin")
     command.set_defaults(run=sample)
 
-    command = commands.add_parser("readme", help="write the tables of README.md anew from what is stored")
+    command = commands.add_parser("readme", help="write the tables of README.md and docs/ anew from what is stored")
     command.set_defaults(run=readme)
 
     command = commands.add_parser("reproduce", help="run the notebooks, redraw all figures and tables")

@@ -232,7 +232,7 @@ def test_a_users_own_images_take_the_recipes_of_their_family(call, tmp_path, mon
 # ---- study
 
 
-def fake(recipe, seed, force=False):
+def fake(recipe, seed, force=False, callback=None):
     run = runs.Run(recipe, seed, {"error": 1.0, "margin": 1.0}, [], 0, "", {}, "cpu", 1.0)
     runs.store_run(run)
     return run
@@ -270,7 +270,7 @@ def test_a_study_shows_what_is_stored_and_trains_what_is_missing(call, monkeypat
     for recipe, seed in runs_of_table2[:3]:
         fake(recipe, seed)
     asked = []
-    monkeypatch.setattr(cli, "run_or_load", lambda *run, force: load_run(*run) or asked.append(run) or fake(*run))
+    monkeypatch.setattr(cli, "run_or_load", lambda *run, **_: load_run(*run) or asked.append(run) or fake(*run))
     code, out, _ = call("study table2 --scale short")
     assert code == 0 and out.count("(stored)") == 3
     assert asked == [tuple(run) for run in runs_of_table2[3:]]

@@ -11,12 +11,13 @@ from conftest import changed
 from ammlib import load_data
 from ammlib.data.files import home
 from ammlib.data.sources import DataError
-from ammlib.report import notebook
+from ammlib.report import notebook, style
 from ammlib.report.notebook import check_parameters, stored_runs
 from ammlib.training import estimate, recipes, studies
+from ammlib.training.runs import run_path
 
 NOTEBOOKS = sorted((home() / "notebooks").glob("*.ipynb"))
-ALLOWED = dict(seed=range(10), lam=float, arch=("mlp", "lenet"), deep=bool)
+ALLOWED = dict(seed=range(10), lam=(8.0, float), arch=("mlp", "lenet"), deep=bool)
 LINE = re.compile(r"(?P<name>\w+): (?P<type>[\w| \[\],]+) = (?P<value>.+?)  # \S.*")
 each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
@@ -83,9 +84,25 @@ def test_none_and_numbers_can_be_choices_and_an_integer_stands_for_a_number():
 
 
 def test_lists_can_be_parameters():
-    check_parameters({"seeds": [0, 1]}, seeds=list)
+    check_parameters({"seeds": [0, 1]}, seeds=([0], list))
     with pytest.raises(ValueError, match="seeds must be a list, got 0"):
-        check_parameters({"seeds": 0}, seeds=list)
+        check_parameters({"seeds": 0}, seeds=([0], list))
+
+
+@pytest.mark.parametrize("other", [{"seed": 3}, {"lam": 4}, {"arch": "lenet"}, {"deep": True}])
+def test_figures_of_other_parameters_than_the_defaults_leave_the_committed_ones_alone(other, monkeypatch):
+    monkeypatch.delenv("AMMLIB_FIGURES", raising=False)
+    check_parameters(values(**other), **ALLOWED)
+    assert style.figures_root() == home() / "out" / "figures"
+    check_parameters(values(), **ALLOWED)
+    assert style.figures_root() == home() / "figures"
+
+
+def test_runs_of_data_to_try_things_out_leave_the_results_alone(monkeypatch):
+    monkeypatch.delenv("AMMLIB_RESULTS", raising=False)
+    folders = {name: run_path(recipes.make_recipe(name, "lenet", "amm"), 0) for name in ("cifar10", "digits32")}
+    assert folders["cifar10"].is_relative_to(home() / "results" / "runs" / "cifar10")
+    assert folders["digits32"].is_relative_to(home() / "out" / "runs" / "digits32")
 
 
 def test_cells_can_be_run_again_after_the_notebook_has_made_names_of_its_own():
@@ -143,6 +160,16 @@ def test_the_next_cell_checks_just_these_parameters(path):
 
 
 @each_notebook
+def test_the_check_knows_the_defaults(path):
+    namespace = {}
+    for cell in code_cells(path):  # imports, parameters, check
+        exec(cell.source.split("\nif ")[0], namespace)
+        if "check_parameters(" in cell.source:
+            break
+    assert not style.exploring
+
+
+@each_notebook
 def test_only_imports_come_before_the_parameters(path):
     for cell in code_cells(path):
         if is_parameters(cell):
@@ -156,7 +183,7 @@ def test_a_notebook_tells_the_story_and_leaves_definitions_and_the_shell_alone(p
         tree = ast.parse(cell.source)  # which %magic and !shell would not pass
         assert not [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)]
         assert "get_ipython" not in cell.source and "sys.path" not in cell.source
-    assert sum(bool(line.strip()) for cell in code_cells(path) for line in cell.source.splitlines()) <= 70
+    assert sum(bool(line.strip()) for cell in code_cells(path) for line in cell.source.splitlines()) <= 75
 
 
 @each_notebook
@@ -179,14 +206,15 @@ def test_benchmarks_train_what_is_not_stored_and_store_it(name, arch, tmp_path, 
         home() / "notebooks" / f"{name}.ipynb", tmp_path / "out.ipynb", given, progress_bar=False
     )
     printed = "".join(o.text for cell in done.cells for o in cell.get("outputs", []) if o.output_type == "stream")
-    assert "this is the short scale" in printed and "scale=full" in printed and "training 2 on cpu, about " in printed
+    assert "this is the short scale" in printed and "scale=full" in printed and "; training 2 on cpu, about " in printed
     stored = sorted((tmp_path / "results" / "runs" / "digits32" / arch).glob("*/short-*.json"))
     assert [path.parent.name for path in stored] == ["amm", "reference"]
-    assert f"{name[:2]}_margins_digits32_{arch}_short.png" in {path.name for path in (tmp_path / "figures").iterdir()}
+    assert f"{name[:2]}_margins_digits32_{arch}.png" in {path.name for path in (tmp_path / "figures").iterdir()}
 
 
 def test_the_estimate_counts_steps_evaluations_and_margins(monkeypatch):
-    monkeypatch.setattr(estimate, "seconds_each", lambda training: (1e8, 1e4, 1.0))
+    monkeypatch.setattr(estimate, "seconds_of_step", lambda training, budget: 1e8)
+    monkeypatch.setattr(estimate, "seconds_of_image", lambda training, budget: (1e4, 1.0))
     tiny = dict(train_size=250, batch=100, epochs=3, margin_size=40)
     runs = [(recipes.make_recipe("digits32", "lenet", "reference", **tiny), seed) for seed in range(2)]
     tested = len(load_data("digits32").x_test)
@@ -194,10 +222,22 @@ def test_the_estimate_counts_steps_evaluations_and_margins(monkeypatch):
     assert notebook.estimate(runs) == 2 * (1e8 * steps + 1e4 * predictions + followed + 40)
 
 
+@pytest.mark.parametrize(("each", "counts"), [(0.0, [2, 8, 32, 50]), (1.0, [2, 8]), (9.0, [2])])
+def test_the_estimate_looks_at_as_many_items_as_the_time_allows(each, counts, monkeypatch):
+    clock, seen = [0.0], []
+    monkeypatch.setattr(estimate.time, "monotonic", lambda: clock[0])
+
+    def task(count):
+        seen.append(count)
+        clock[0] += each * count
+
+    assert estimate.per_item(task, most=50, budget=20.0) == each and seen == counts and clock[0] <= 20
+
+
 def test_missing_data_is_said_before_any_training(tmp_path, monkeypatch):
     monkeypatch.setenv("AMMLIB_DATA", str(tmp_path))
     monkeypatch.setenv("AMMLIB_RESULTS", str(tmp_path))
     changed(monkeypatch, "cifar100", sources={"a download": lambda name, root: 1 / 0})
     with pytest.raises(DataError, match="no source of cifar100 worked"):
-        stored_runs(studies.study("table5", "short")[:1], train=True)
+        stored_runs(studies.study("table5", "full")[:1], train=True)
     assert not list(tmp_path.iterdir())

@@ -13,8 +13,9 @@ from torch import nn
 
 from ammlib import deepfool, make_model
 from ammlib.margin.margins import Margins
-from ammlib.report import figures
-from ammlib.training.recipes import METHODS, label, make_recipe
+from ammlib.methods.registry import METHODS
+from ammlib.report import figures, style
+from ammlib.training.recipes import label, make_recipe
 from ammlib.training.runs import Run
 
 
@@ -47,7 +48,8 @@ def measured(*norms):
 
 def line(axes, method):
     """The drawn line of a method."""
-    (found,) = [line for line in axes.lines if line.get_label() == label(method)]
+    colour = to_rgb(figures.COLOURS[method])
+    (found,) = [line for line in axes.lines if len(line.get_xdata()) > 1 and to_rgb(line.get_color()) == colour]
     return found
 
 
@@ -82,13 +84,26 @@ def test_every_method_has_a_look_of_its_own():
     assert {look["label"] for look in looks.values()} == {label(method) for method in METHODS}
 
 
+def test_a_colour_has_one_meaning():
+    dashed = {figures.COLOURS[method] for method in style.DASHED}  # AVG has the colour of MIN
+    solid = [colour for method, colour in figures.COLOURS.items() if method not in style.DASHED]
+    every = [*solid, *figures.CLASSES, *style.ATTACKS.values()]
+    assert len(set(every)) == len(every) and dashed <= set(solid)
+
+
 def test_a_method_has_the_same_colour_in_every_figure(axes):
     _, others = plt.subplots(1, 2)
     runs = [run("amm", history=(2.0, 1.0))]
     figures.convergence(axes, runs)
     figures.sweep(others[0], runs, "train_size", 60_000)
     figures.margin_histogram(others[1], {"amm": measured(0.5, 1.0)})
-    drawn = [line(axes, "amm").get_color(), line(others[0], "amm").get_color(), others[1].patches[0].get_facecolor()]
+    outline = others[1].collections[0].get_edgecolor()[0]
+    drawn = [
+        line(axes, "amm").get_color(),
+        axes.collections[0].get_facecolor()[0],
+        others[0].lines[0].get_color(),
+        outline,
+    ]
     assert {to_rgb(colour) for colour in drawn} == {to_rgb(figures.COLOURS["amm"])}
 
 
@@ -115,12 +130,17 @@ def test_sweep_shows_mean_and_standard_deviation_in_order_of_what_varies(axes):
     figures.sweep(axes, runs, "train_size", 60_000)
     np.testing.assert_allclose(line(axes, "amm").get_xydata(), [(5000, 6.0), (60_000, 2.0)])
     np.testing.assert_allclose(shaded(axes.collections[0], 60_000), (2 - 2**0.5, 2 + 2**0.5))  # with n - 1 = 1
-    np.testing.assert_allclose(shaded(axes.collections[0], 5000), (6.0, 6.0))
 
 
-def test_spread_is_that_of_a_sample():
-    assert figures.spread([1.0, 2.0, 3.0]) == pytest.approx(1.0)
-    assert figures.spread([5.0]) == 0.0
+def test_a_search_shows_every_cell_frames_the_choice_and_has_no_empty_panel():
+    cells = [(lam, c, 1.0) for lam in (1, 2) for c in (3, 4)] + [(1, 3, 0.5)]
+    runs = [run("amm", error=float(i), lam=lam, c=c, d=d) for i, (lam, c, d) in enumerate(cells, 1)]
+    grid, column = figures.grid_search(runs, {"lam": 1, "c": 3, "d": 1.0}).axes
+    assert sorted(text.get_text() for text in grid.texts) == ["1.00", "2.00", "3.00", "4.00"]
+    assert [text.get_text() for text in column.texts] == ["1.00", "5.00"]  # by d, from above
+    assert (grid.get_title(), column.get_title(), column.get_ylabel()) == ("d = 1", "c = 3", "d")
+    assert [text.get_text() for text in grid.texts if text.get_weight() == "bold"] == ["1.00"]
+    assert [patch.get_xy() for patch in grid.patches] == [(0, 1)] and not column.patches
 
 
 # ---- margins
@@ -129,9 +149,11 @@ def test_spread_is_that_of_a_sample():
 def test_histogram_counts_every_image_and_names_the_means(axes):
     small, large = measured(*np.linspace(0, 1, 100)), measured(*np.linspace(0.5, 2.5, 299), 1000.0)
     figures.margin_histogram(axes, {"reference": small, "amm": large}, units="pixels")
-    outlines = [patch.get_xy() for patch in axes.patches[1::2]]  # (edge, 0), (edge, count), (next edge, count), ...
-    assert [corners[1:-1:2, 1].sum() for corners in outlines] == [100, 300]
-    assert outlines[1][-1, 0] < 3  # one that lies far away does not squeeze the others
+    for outline, count in zip(axes.collections, (300, 100), strict=True):
+        x, height = outline.get_paths()[0].vertices.T
+        assert x.max() < 3  # one that lies far away does not squeeze the others
+        area = abs(np.sum(x * np.roll(height, 1) - height * np.roll(x, 1))) / 2
+        assert area / np.diff(np.unique(x))[0] == pytest.approx(count)
     means = [f"{float(m.norm.mean()):.2f}" for m in (small, large)]
     assert [text.get_text() for text in axes.get_legend().get_texts()] == [
         f"{label('reference')}, mean {means[0]}",

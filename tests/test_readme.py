@@ -1,11 +1,16 @@
-"""The README shows what the repository does."""
+"""The README and docs/ show what the repository does."""
 
 import re
 
 import pytest
 
+import ammlib
+import ammlib.data.vision  # noqa: F401  torchvision, as the README imports it, also where its operators do not load
 from ammlib.data.files import home
-from ammlib.report.readme import render
+from ammlib.report.readme import BLOCK, LINES, SECTIONS, pages, render
+
+PAGES = [*pages(), home() / "CHANGELOG.md"]
+each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 
 
 @pytest.fixture(scope="module")
@@ -13,8 +18,26 @@ def text():
     return (home() / "README.md").read_text("utf-8")
 
 
-def test_its_generated_tables_are_those_of_the_stored_results(text):
+@each_page
+def test_generated_sections_are_those_of_the_stored_results(page):
+    text = page.read_text("utf-8")
     assert render(text) == text, "stale: run `python -m ammlib readme`"
+
+
+def test_every_generated_section_has_one_place():
+    found = [name for page in PAGES for _, name, _ in BLOCK.findall(page.read_text("utf-8"))]
+    assert sorted(found) == sorted(SECTIONS)
+
+
+def test_an_unknown_section_lists_the_known_ones():
+    with pytest.raises(ValueError, match="unknown section 'costt'; choose from badges, "):
+        render("<!-- costt -->\n<!-- /costt -->")
+
+
+def test_the_readme_is_short(text):
+    assert len(text.split()) <= 1700
+    (table,) = [found[0] for found in BLOCK.finditer(text) if found[2] == "short"]
+    assert len([line for line in table.splitlines() if line.startswith("|")]) - 2 <= LINES == 15
 
 
 def test_its_code_runs_as_written(text, capsys):
@@ -25,7 +48,14 @@ def test_its_code_runs_as_written(text, capsys):
     assert names["amm"].last.kept and all(p.grad.any() for p in names["model"].parameters())
 
 
-def test_every_file_that_it_names_exists(text):
-    names = re.findall(r"`((?:ammlib|results|tests)/[\w./]*)`", text)
-    assert len(names) > 5
-    assert all((home() / name).exists() for name in names)
+@each_page
+def test_every_file_that_a_page_names_or_links_to_exists(page):
+    text = page.read_text("utf-8")
+    named = [home() / name for name in re.findall(r"`((?:ammlib|docs|results|tests)/[\w./]*)`", text)]
+    links = [page.parent / link for link in re.findall(r"\]\(([^)#:]+)\)", text)]
+    assert [path for path in named + links if not path.exists()] == []
+
+
+def test_the_reference_has_every_public_name():
+    listed = re.findall(r"(?:auto\w+|data):: ammlib\.(\w+)", (home() / "docs" / "api.md").read_text("utf-8"))
+    assert sorted(listed) == sorted(ammlib.__all__)

@@ -1,103 +1,123 @@
 """Do the stored runs keep the orders that the paper claims?"""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
-from statistics import mean, stdev
 
-from ammlib.report.tables import TRIAL, Row, aligned, is_trial
+from pandas import DataFrame
 
-HEADER = ("holds", "net", "condition", "metric", "claim", "ours", "change", "paper")
+from ammlib.methods.registry import METHODS
+from ammlib.report.frame import LARGEST_FIRST
+from ammlib.report.tables import Table, named, number
 
-
-@dataclass(frozen=True)
-class Side:
-    """What stands on one side of a < or >: our values, if they can tell anything, and as text ours and the paper's."""
-
-    values: tuple[float, ...]
-    ours: str
-    paper: str
+COLUMNS = ("holds", "net", "condition", "claim", "ours", "n", "scale", "change", "paper")
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """A claim that one mean is lower (higher) than another."""
+class Verdict(str):
+    """A conclusion in one line; a notebook shows it in bold. `details` has a line for each comparison."""
 
-    place: tuple[str, str, str]  # net, condition, metric
-    sign: str  # < or >
-    terms: tuple[str, str]
-    left: Side
-    right: Side
+    details: Table
 
-    @property
-    def holds(self) -> bool | None:
-        """None before both sides have run, and where they are only trials."""
-        if not (self.left.values and self.right.values):
-            return None
-        left, right = mean(self.left.values), mean(self.right.values)
-        return left < right if self.sign == "<" else left > right
+    def __repr__(self) -> str:
+        return str(self)
 
-    @property
-    def close(self) -> bool:
-        """The difference is no more than the standard deviations over the seeds together."""
-        sides = (self.left.values, self.right.values)
-        spread = sum(stdev(values) for values in sides if len(values) > 1)
-        return self.holds is not None and abs(mean(sides[0]) - mean(sides[1])) <= spread
-
-    def cells(self) -> tuple[str, ...]:
-        word, change = {None: "?", True: "yes", False: "no"}[self.holds], ""
-        if self.holds is not None:
-            percent = 100 * (mean(self.left.values) / mean(self.right.values) - 1)
-            change = f"{percent:+.0f} %{', within the spread' if self.close else ''}"
-        paper = f"{self.left.paper} | {self.right.paper}" if self.left.paper and self.right.paper else ""
-        claim = f" {self.sign} ".join(self.terms)
-        return word, *self.place, claim, f"{self.left.ours} | {self.right.ours}", change, paper
+    def _repr_html_(self) -> str:
+        word, _, rest = self.partition(":")
+        return f"<b>Verdict: {word}</b>:{rest}" if rest else f"<b>Verdict: {word}</b>"
 
 
-def verdict(rows: Sequence[Row], *claims: str) -> str:
-    """A conclusion, then a line for each comparison that the claims make.
+def verdict(rows: DataFrame, *claims: str) -> Verdict:
+    """What becomes of claims, each comparison at the largest scale at which both sides have run.
 
     A claim such as "error: avg_exp < avg_inv < avg_lin" or "margin: amm > reference" is about every net and condition
     among the rows; a term of it may also be a method at one condition ("amm train=20000") or a number.
     """
-    found = [comparison for claim in claims for comparison in comparisons(rows, claim)]
-    told, scale = [c for c in found if c.holds is not None], rows[0].recipe.scale
-    yes, close, open_ = sum(c.holds for c in told), sum(c.close for c in told), len(found) - len(told)
+    found = table_of(rows, claims)
+    hidden = [scale for scale in LARGEST_FIRST if scale in set(rows[(rows.n > 0) & ~rows.shown].scale)]
+    notes = [
+        f"at {scale} scale alone (-p scale {scale}): {conclusion(table_of(rows[rows.scale == scale], claims))}"
+        for scale in hidden
+    ]
+    line = Verdict(conclusion(found) + nearness(rows))
+    line.details = Table(found[list(COLUMNS)], *notes)
+    return line
+
+
+def table_of(rows: DataFrame, claims: Iterable[str]) -> DataFrame:
+    return DataFrame([line for claim in claims for line in comparisons(rows, claim)], columns=[*COLUMNS, "close"])
+
+
+def conclusion(found: DataFrame) -> str:
+    """How many comparisons came out as in the paper, and at which scale."""
+    told = found[found.holds != "?"]
+    if told.empty:
+        return "not run here"
+    open_ = len(found) - len(told)
+    yes, close = (told.holds == "yes").sum(), told.close.sum()
     word = "reproduced" if yes == len(told) else "partly reproduced" if yes else "not reproduced"
-    word = f"{word}{' so far' if open_ else ''} at {scale} scale: {yes} of {len(told)} comparisons as in the paper"
-    lines = [word if told else f"not run at {scale} scale"]
-    if close:
-        lines.append(f"differences within the spread of the seeds: {close}")
-    if open_:
-        missing = dict.fromkeys(row.recipe.key for row in rows if not row.values)
-        reason = f"missing runs: {', '.join(missing)}" if missing else f"trials on at most {TRIAL:,} images"
-        lines.append(f"{open_} of {len(found)} cannot be told yet; {reason}")
-    return "\n".join([*lines, "", aligned([HEADER, *(c.cells() for c in found)])])
+    by_scale = [(scale, told[told.scale == scale].holds == "yes") for scale in LARGEST_FIRST]
+    scales = ", ".join(f"{holds.sum()} of {len(holds)} at {scale} scale" for scale, holds in by_scale if len(holds))
+    text = f"{word}{' so far' if open_ else ''}: as in the paper are {scales}"
+    text += f", {close} within the spread of the seeds" if close else ""
+    return text + (f"; {open_} not run here" if open_ else "")
 
 
-def comparisons(rows: Sequence[Row], claim: str) -> Iterator[Comparison]:
+def nearness(rows: DataFrame) -> str:
+    """How many means are those of the paper, where it gives a deviation."""
+    distances = rows[rows.shown].distance.dropna().abs()
+    equal = (distances <= 2).sum()
+    return f"; {equal} of {len(distances)} errors equal the paper's within 2 standard errors" if len(distances) else ""
+
+
+def comparisons(rows: DataFrame, claim: str) -> Iterator[dict]:
     """A claim taken apart: each pair of neighbours, for each net and condition unless the terms name their own."""
     metric, _, order = claim.partition(": ")
-    known = {(row.recipe.arch, row.condition, row.recipe.method): row for row in rows if row.metric == metric}
     sign = ">" if " > " in order else "<"
-    pairs = list(pairwise(order.split(f" {sign} ")))
-    if not (known and pairs):
+    pairs, rows = list(pairwise(order.split(f" {sign} "))), rows[rows.metric == metric]
+    if rows.empty or not pairs:
         raise ValueError(f"a claim is like 'error: amm < reference', about a metric of the rows; got {claim!r}")
+    known = {(row.arch, row.condition, row.method, row.scale): row for row in rows.itertuples()}
     fixed = all(" " in term or is_number(term) for pair in pairs for term in pair)
-    for arch, condition in dict.fromkeys((arch, "" if fixed else condition) for arch, condition, _ in known):
+    shown = rows[rows.shown] if rows.shown.any() else rows
+    for arch, condition in dict.fromkeys(zip(shown.arch, [""] * len(shown) if fixed else shown.condition, strict=True)):
         for pair in pairs:
-            sides = (side(term, arch, condition, known) for term in pair)
-            yield Comparison((arch, condition, metric), sign, pair, *sides)
+            sides = {scale: [side(term, known, arch, condition, scale) for term in pair] for scale in LARGEST_FIRST}
+            listed = {scale: (one, two) for scale, (one, two) in sides.items() if one is not None and two is not None}
+            ran = {scale: both for scale, both in listed.items() if all(one["n"] for one in both)}
+            for scale, both in list((ran or listed).items())[:1]:  # none where the net has no such row, as a control
+                place = {"net": arch, "condition": condition, "scale": scale if ran else ""}
+                yield {
+                    **place,
+                    "claim": f"{metric}: {both[0]['name']} {sign} {both[1]['name']}",
+                    **compared(*both, sign),
+                }
 
 
-def side(term: str, arch: str, condition: str, known: Mapping[tuple[str, str, str], Row]) -> Side:
+def side(term: str, known: dict, arch: str, condition: str, scale: str) -> dict | None:
+    """What stands on one side of a < or >; None where there is no such row."""
     if is_number(term):
-        return Side((float(term),), term, term)
+        return {"name": term, "n": math.inf, "mean": float(term), "std": 0.0, "ours": term, "paper": term}
     method, _, own = term.partition(" ")
-    row = known.get((arch, own or condition, method))
+    if method not in METHODS:
+        raise ValueError(f"no row for {term!r}; {method!r} is none of {', '.join(METHODS)}")
+    row = known.get((arch, own or condition, method, scale))
     if row is None:
-        raise ValueError(f"no row for {term!r} of {arch}{f' at {condition}' if condition else ''}")
-    return Side(() if is_trial(row.recipe) else row.values, row.ours, str(row.paper or ""))
+        return None
+    texts = {"ours": number(row.ours, row.std), "paper": number(row.paper, row.paper_std, row.bound)}
+    return {"name": named(method, own), "n": row.n, "mean": row.ours, "std": row.std if row.n > 1 else 0.0, **texts}
+
+
+def compared(left: dict, right: dict, sign: str) -> dict:
+    """Whether the left mean is lower (higher) than the right one, by how much, and as texts."""
+    paper = f"{left['paper']} | {right['paper']}" if left["paper"] and right["paper"] else ""
+    if not (left["n"] and right["n"]):
+        return {"holds": "?", "close": False, "ours": "not run here", "n": "", "change": "", "paper": paper}
+    difference = left["mean"] - right["mean"]
+    holds, close = difference < 0 if sign == "<" else difference > 0, abs(difference) <= left["std"] + right["std"]
+    change = f"{100 * (left['mean'] / right['mean'] - 1):+.0f} %{', within the spread' if close else ''}"
+    runs = " | ".join(str(one["n"]) for one in (left, right) if one["n"] < math.inf)
+    texts = {"ours": f"{left['ours']} | {right['ours']}", "n": runs, "paper": paper}
+    return {"holds": "yes" if holds else "no", "close": close, "change": change, **texts}
 
 
 def is_number(term: str) -> bool:

@@ -1,41 +1,71 @@
-"""The generated parts of README.md: paper versus ours from the stored runs, and the stored measurements of cost."""
+"""The generated parts of README.md and docs/: the stored results as tables, and what follows from pyproject.toml."""
 
 import re
-from collections.abc import Callable
+import tomllib
+from collections.abc import Iterable
 from itertools import product
+from pathlib import Path
+
+import pandas as pd
 
 from ammlib.data.files import home
+from ammlib.margin.classifier import choose
 from ammlib.report.cost import PAPER, SCREENED
+from ammlib.report.frame import COMPARED_WITH, compare
 from ammlib.report.measurements import PARTS_OF_STEP, VARIANTS, load, net_label
-from ammlib.report.tables import by_recipe, compare, extent
+from ammlib.report.tables import aligned, as_markdown, named, number, yes_no
 from ammlib.report.tightness import mean_margins, nearness
 from ammlib.training.recipes import label
 
-STUDIES = ("table1", "table2", "table3", "table4", "all_images", "control", "table6", "all_images_svhn")
+STUDIES = ("table1", "table2", "table3", "table4", "table5", "table6", "all_images", "all_images_svhn")
+LINES = 15  # of the short table
 METHOD = "CPU time, interleaved; growth of the resident size in fresh processes."
-HEADER = ("data", "net", "method", "error %, paper", "ours", "margin, paper", "ours", "scale", "same direction")
+HEADER = ("data", "net", "method", "error %, paper", "ours", "margin, paper", "ours", "n", "scale", "same direction")
 
 
 def results_table() -> str:
-    """One line a recipe: error and margin of the paper and of our runs; nets of which nothing has run come last."""
-    found = [row for name in STUDIES for row in compare(name, "short")]
-    nets = list(dict.fromkeys((row.recipe.dataset, row.recipe.arch) for row in found))
-    rows = by_recipe(sorted(found, key=lambda row: nets.index((row.recipe.dataset, row.recipe.arch))))
-    lines = [f"| {' | '.join(HEADER)} |", "| --- " * len(HEADER) + "|"]
-    ran = {(recipe.dataset, recipe.arch) for recipe, metrics in rows.items() if metrics["error"].values}
-    missing: dict[str, dict[str, None]] = {}  # data set -> nets
-    for recipe, metrics in rows.items():
-        if (recipe.dataset, recipe.arch) not in ran:
-            missing.setdefault(recipe.dataset, {})[recipe.arch] = None
-            continue
-        cells = [recipe.dataset, recipe.arch, metrics["error"].method]
-        for row in metrics.values():
-            cells += ["" if row.paper is None else str(row.paper), row.ours]
-        verdicts = {name: row.same_direction for name, row in metrics.items() if row.same_direction is not None}
-        words = [f"{name} {'yes' if verdict else '**no**'}" for name, verdict in verdicts.items()]
-        lines.append(f"| {' | '.join([*cells, extent(recipe), ', '.join(words)])} |")
-    lines += [f"\nNot run on {dataset}: {', '.join(nets)}." for dataset, nets in missing.items()]
-    return "\n".join(lines)
+    """Every method that has run, with the spread over seeds and the direction; then what has not run."""
+    rows = results_rows()
+    nets = rows[rows.shown].groupby(["dataset", "arch"], sort=False)["n"].sum().reset_index()
+    missing = nets[nets.n == 0].groupby("dataset", sort=False)["arch"].unique()
+    notes = [f"\nNot run here on {dataset}: {', '.join(nets)}." for dataset, nets in missing.items()]
+    return as_markdown(aligned([HEADER, *lines_of(rows)])).replace(" no", " **no**") + "\n".join(["", *notes])
+
+
+def short_table() -> str:
+    """The first lines of it, with means alone."""
+    lines = [
+        [re.sub(r" ± [\d.]+", "", cell).replace(" → ", "→") for cell in line[:-1]] for line in lines_of(results_rows())
+    ]
+    return as_markdown(aligned([HEADER[:-1], *lines[:LINES]]))
+
+
+def results_rows() -> pd.DataFrame:
+    """The studies that stand for the paper's tables, full size first, then AMM; of a net, the one with most images."""
+    rows = pd.concat([compare(name) for name in STUDIES]).drop_duplicates(["digest", "metric"])
+    order = {"scale": lambda scale: scale != "full", "method": lambda method: method != "amm"}
+    return rows.sort_values(list(order), key=lambda column: column.map(order[column.name]), kind="stable")
+
+
+def lines_of(rows: pd.DataFrame) -> list[list[str]]:
+    """One line for each method that has run: from the reference to it, in the paper and here."""
+    shown = rows[rows.shown & ~rows.method.isin(COMPARED_WITH) & (rows.n > 0)]
+    lines = []
+    for _, metrics in shown.groupby(["dataset", "arch", "method", "extent"], sort=False):
+        cells, verdicts = [], []
+        for own in metrics.itertuples():
+            same = rows[(rows.dataset == own.dataset) & (rows.arch == own.arch) & (rows.scale == own.scale)]
+            same = same[same.metric == own.metric]
+            reference = same[(same.method == "reference") & (same.condition == "")].iloc[0]
+            controls = same[((same.method == "control") | (same.condition == "trained longer")) & (same.n > 0)]
+            beside = "".join(f" (control {number(control)})" for control in controls.ours)
+            theirs = number(reference.paper, reference.paper_std), number(own.paper, own.paper_std, own.bound)
+            ours = number(reference.ours, reference["std"]), number(own.ours, own.std) + beside
+            cells += [" → ".join(theirs) if own.paper == own.paper else "", " → ".join(ours)]
+            verdicts += [f"{own.metric} {yes_no(own.same_direction)}"] if pd.notna(own.same_direction) else []
+        runs = f"{reference.n}, {own.n}"
+        lines.append([own.dataset, own.arch, named(own.method), *cells, runs, own.extent, ", ".join(verdicts)])
+    return lines
 
 
 def bench_table() -> str:
@@ -49,16 +79,16 @@ def bench_table() -> str:
         "| --- " * (len(nets) + 1) + "|",
     ]
 
-    def add(name: str, cell: Callable[[dict], str]) -> None:
-        lines.append(f"| {name} | {' | '.join(map(cell, nets.values()))} |")
+    def add(name: str, cells: Iterable[str]) -> None:
+        lines.append(f"| {name} | {' | '.join(cells)} |")
 
     for of, variant in product(("time", "memory"), VARIANTS):
-        add(f"{of} of a step, {variant}", lambda net, of=of, v=variant: f"{net[of][v][-1]:.1f}x plain")
-    add("a plain step", lambda net: f"{net['plain_ms']:.0f} ms, {net['plain_mb']:.0f} MB")
-    add("batch, misclassified", lambda net: f"{net['batch']}, {100 * net['misclassified']:.0f} %")
+        add(f"{of} of a step, {variant}", (f"{net[of][variant][-1]:.1f}x plain" for net in nets.values()))
+    add("a plain step", (f"{net['plain_ms']:.0f} ms, {net['plain_mb']:.0f} MB" for net in nets.values()))
+    add("batch, misclassified", (f"{net['batch']}, {100 * net['misclassified']:.0f} %" for net in nets.values()))
     for part in PARTS_OF_STEP:
         share = "of a screened step: " + part
-        add(share, lambda net, part=part: f"{100 * part_of(net, part):.0f} %")
+        add(share, (f"{100 * part_of(net, part):.0f} %" for net in nets.values()))
     for package, name in (("foolbox", "foolbox"), ("adv_lib", "adv-lib")):
         title = f"DeepFool: faster than {name} {deepfool['versions'].get(name, '')}"
         cells = [faster(deepfool["nets"].get(arch), package) for arch in nets]
@@ -115,22 +145,85 @@ def tightness_table() -> str:
     return "\n".join(lines)
 
 
-SECTIONS = {"results": results_table, "bench": bench_table, "tightness": tightness_table}
+def cost_in_short() -> str:
+    """The two numbers that a newcomer asks for."""
+    values = [net["time"][SCREENED][-1] for net in load("steps")["nets"].values()]
+    nets = load("tightness")["nets"].values()
+    ratios = [nearness(found["compared"])["deepfool"].ratio for net in nets for found in net["methods"].values()]
+    return (
+        f"With the defaults a training step takes {min(values):.1f} to {max(values):.1f} times as long as a plain one\n"
+        f"([cost](docs/cost.md)). DeepFool overstates margins by {100 * min(ratios) - 100:.0f} to "
+        f"{100 * max(ratios) - 100:.0f} %, and AMM enlarges the real ones too\n([tightness](docs/tightness.md))."
+    )
+
+
+def address() -> str:
+    """Of the repository, as pyproject.toml has it."""
+    return tomllib.loads((home() / "pyproject.toml").read_text("utf-8"))["project"]["urls"]["Repository"]
+
+
+def badges() -> str:
+    shield = "https://img.shields.io/badge"
+    return "\n".join(
+        [
+            f"[![CI]({address()}/actions/workflows/ci.yml/badge.svg)]({address()}/actions/workflows/ci.yml)",
+            f"[![MIT licence]({shield}/licence-MIT-blue)](LICENSE)",
+            f"[![Python 3.11 to 3.13]({shield}/python-3.11_to_3.13-blue)](pyproject.toml)",
+        ]
+    )
+
+
+def install() -> str:
+    git = f"git+{address()}"
+    return f"""```sh
+pip install {git}
+pip install "ammlib[notebooks] @ {git}"    # with an extra
+```"""
+
+
+def live() -> str:
+    """Links that open the notebooks which need no data."""
+    repository = address().removeprefix("https://github.com/")
+    colab = "https://colab.research.google.com/github/{}/blob/main/notebooks/{}.ipynb"
+    names = ("00_quickstart", "01_linear_case", "02_toy_boundaries")
+    links = ", ".join(f"[{name[:2]}]({colab.format(repository, name)})" for name in names)
+    binder = f"https://mybinder.org/v2/gh/{repository}/main?urlpath=lab/tree/notebooks"
+    return f"""Nothing to install: [all of them on Binder]({binder}), or on Colab {links}, where a first cell must hold
+
+```text
+!git clone -q {address()} amm
+%cd amm
+```"""
+
+
+SECTIONS = {
+    "badges": badges,
+    "short": short_table,
+    "costs": cost_in_short,
+    "install": install,
+    "live": live,
+    "results": results_table,
+    "bench": bench_table,
+    "tightness": tightness_table,
+}
+BLOCK = re.compile(r"(<!-- (\w+)[^>]*-->\n).*?(<!-- /\2 -->)", re.DOTALL)
+
+
+def pages() -> list[Path]:
+    return [home() / "README.md", *sorted((home() / "docs").glob("*.md"))]
 
 
 def render(text: str) -> str:
-    """README.md with every generated section made anew."""
-    for name, make in SECTIONS.items():
-        pattern = rf"(<!-- {name}[^>]*-->\n).*?(<!-- /{name} -->)"
-        text, found = re.subn(pattern, lambda m, make=make: f"{m[1]}{make()}\n{m[2]}", text, flags=re.DOTALL)
-        if found != 1:
-            raise ValueError(f"README.md needs one section between <!-- {name} --> and <!-- /{name} -->, has {found}")
-    return text
+    """A page with every generated section made anew."""
+    return BLOCK.sub(lambda found: f"{found[1]}{choose('section', found[2], SECTIONS)()}\n{found[3]}", text)
 
 
-def write() -> bool:
-    """Make the generated sections of README.md anew; did anything change?"""
-    path = home() / "README.md"
-    text = path.read_text("utf-8")
-    path.write_text(render(text), "utf-8")
-    return render(text) != text
+def write() -> list[str]:
+    """Make the generated sections anew; the pages that this changed."""
+    changed = []
+    for page in pages():
+        text = page.read_text("utf-8")
+        if (new := render(text)) != text:
+            page.write_text(new, "utf-8")
+            changed.append(page.name)
+    return changed

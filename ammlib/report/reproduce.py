@@ -49,8 +49,8 @@ def reproduce(names: list[str], output: Path) -> list[Outcome]:
         print(f"{outcomes[-1].seconds:.0f} s" + (f", FAILED: {outcomes[-1].error}" if outcomes[-1].error else ""))
     (output / "index.html").write_text(index(outcomes), "utf-8")
     print(f"look at {output / 'index.html'}")
-    if readme.write():
-        print("README.md: tables redrawn")
+    if changed := readme.write():
+        print(f"tables redrawn: {', '.join(changed)}")
     return outcomes
 
 

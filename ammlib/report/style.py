@@ -1,37 +1,38 @@
-"""One style for all figures: the same method has the same colour everywhere."""
+"""One style for all figures: a colour has one meaning everywhere."""
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from importlib import import_module
+from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import matplotlib.pyplot as plt
+import seaborn as sns
+from IPython import get_ipython
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator
+from pandas import DataFrame
+from PIL import Image
 
 from ammlib.data.files import home
-from ammlib.report.tables import Row
+from ammlib.methods.registry import METHODS
 from ammlib.training.recipes import label
 from ammlib.training.runs import Run
 
 plt.style.use(Path(__file__).parent / "amm.mplstyle")
 
-COLOURS = {  # Okabe and Ito
-    "reference": "#000000",
-    "control": "#999999",
-    "amm": "#0072B2",
-    "no_high_order": "#56B4E9",
-    "elsayed": "#E69F00",
-    "deep_defense": "#D55E00",
-    "refined": "#882255",
-    "min_inv": "#009E73",
-    "min_lin": "#CC79A7",
-    "avg_exp": "#0072B2",
-    "avg_inv": "#009E73",
-    "avg_lin": "#CC79A7",
+COLOURS = {name: row.colour for name, row in METHODS.items()}
+DASHED = tuple(name for name, row in METHODS.items() if row.dashed)
+CLASSES = ("#6F63B6", "#A6761D")  # of points of the plane, negative and positive
+ATTACKS = {
+    "deepfool": "#B3446C",
+    "tight": "#2F6B4F",
+    "tight, 100 steps": "#8DB600",
+    "DDN (foolbox)": "#C9A227",
+    "FAB (adv-lib)": "#7E8FA8",
 }
-DASHED = ("avg_exp", "avg_inv", "avg_lin")  # AVG as MIN of the same shrinkage, dashed
-CLASSES = ("#0072B2", "#E69F00")
 MARKERS = {"": "D", "<": "v", ">": "^"}  # of the paper's numbers; of a limit, pointing to where its result was
 AXES = {
     "test_error": "test error (%)",
@@ -42,35 +43,65 @@ AXES = {
     "kept_margin": "margin of the kept, correct",
     "regulariser": "regularisation term",
 }
+exploring = False  # a notebook has other parameters than its own; `check_parameters` says so
 
 
 def figures_root() -> Path:
-    """`$AMMLIB_FIGURES`, or `figures/` in the checkout."""
-    return Path(os.environ.get("AMMLIB_FIGURES") or home() / "figures")
+    """`$AMMLIB_FIGURES`; or in the checkout `figures/`, for a notebook with other parameters `out/figures/`."""
+    return Path(os.environ.get("AMMLIB_FIGURES") or home() / ("out/figures" if exploring else "figures"))
 
 
 def save(figure: Figure, name: str) -> None:
     """Write a figure as PDF and PNG, the same bytes each time."""
     figures_root().mkdir(parents=True, exist_ok=True)
     figure.savefig(figures_root() / f"{name}.pdf", metadata={"CreationDate": None})
-    figure.savefig(figures_root() / f"{name}.png", metadata={"Software": None})
+    image(figure).save(figures_root() / f"{name}.png", optimize=True)
+
+
+def image(figure: Figure) -> Image.Image:
+    """Two pixels for each of a screen, in 256 colours: a third of the bytes."""
+    file = BytesIO()
+    figure.savefig(file, dpi=2 * figure.dpi, format="png")
+    return Image.open(file).convert("RGB").quantize(256)
+
+
+def inline(figure: Figure) -> tuple[bytes, dict[str, int]]:
+    """What a notebook holds of a figure: its image, and the size on the screen."""
+    file, drawn = BytesIO(), image(figure)
+    drawn.save(file, format="png", optimize=True)
+    return file.getvalue(), {"width": drawn.width // 2, "height": drawn.height // 2}
+
+
+if get_ipython():
+    import_module("matplotlib_inline.backend_inline")  # which would set a format of its own later
+    get_ipython().display_formatter.formatters["image/png"].for_type(Figure, inline)
 
 
 def style_of(method: str) -> dict:
-    return {"color": COLOURS[method], "linestyle": "--" if method in DASHED else "-", "label": label(method)}
+    row = METHODS[method]
+    return {"color": row.colour, "linestyle": "--" if row.dashed else "-", "label": row.label}
 
 
-def logarithmic(axes: Axes) -> None:
-    """Errors on a logarithmic scale, with plain numbers beside it."""
+def lines(axes: Axes, data: DataFrame, x: str, y: str, **looks) -> None:
+    """Means of y by x with a band around them, a line for each method."""
+    names = {method: label(method) for method in data["method"].unique()}
+    looks |= {"palette": {names[method]: COLOURS[method] for method in names}}
+    looks |= {"dashes": {names[method]: (3, 1.5) if method in DASHED else "" for method in names}}
+    known = data.dropna(subset=y).replace({"method": names}).astype({x: float, y: float})
+    sns.lineplot(known, x=x, y=y, hue="method", style="method", ax=axes, err_kws={"alpha": 0.15, "lw": 0}, **looks)
+
+
+def logarithmic(axes: Axes, subs: Sequence[float] = (1, 1.5, 2, 3, 4, 5, 7)) -> None:
+    """A logarithmic scale with plain numbers beside it."""
     axes.set_yscale("log")
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 5, 7)))
+    axes.yaxis.set_major_locator(LogLocator(subs=subs))
     axes.yaxis.set_major_formatter("{x:g}")
     axes.yaxis.set_minor_locator(NullLocator())
 
 
-def with_paper(rows: Iterable[Row], metric: str = "error") -> list[Row]:
-    """The rows of a metric that have a number of the paper."""
-    return [row for row in rows if row.metric == metric and row.paper is not None]
+def with_paper(rows: DataFrame | None, metric: str = "error") -> list:
+    """The rows of a comparison that have a number of the paper for this metric."""
+    return [] if rows is None else list(rows[(rows.metric == metric) & rows.paper.notna()].itertuples())
 
 
 def finish(axes: Axes, runs: Sequence[Run]) -> None:
@@ -79,5 +110,17 @@ def finish(axes: Axes, runs: Sequence[Run]) -> None:
         axes.text(0.5, 0.5, "not run yet", transform=axes.transAxes, ha="center", va="center", color="0.4", fontsize=12)
         if not axes.lines:
             axes.tick_params(bottom=False, left=False, labelbottom=False, labelleft=False)
-    elif lines := axes.get_legend_handles_labels()[0]:
-        axes.legend(ncols=2 if len(lines) > 4 else 1)
+    elif names := axes.get_legend_handles_labels()[0]:
+        axes.legend(ncols=2 if len(names) > 4 else 1)
+
+
+def legend_below(figure: Figure, columns: int = 4, **looks: Any) -> Figure:
+    """One legend for all panels, each name once, under them."""
+    named: dict[str, Any] = {}
+    for axes in figure.axes:
+        named |= {name: handle for handle, name in zip(*axes.get_legend_handles_labels(), strict=True)}
+        if axes.get_legend():
+            axes.get_legend().remove()
+    if named:
+        figure.legend(named.values(), named, loc="outside lower center", ncols=columns, handlelength=2.6, **looks)
+    return figure

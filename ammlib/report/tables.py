@@ -1,19 +1,22 @@
-"""Published numbers beside ours: paper | ours (mean ± std, n) | scale | same direction?"""
+"""Published numbers beside ours, and other tables of stored runs: as text in a terminal, as HTML in a notebook."""
 
-import csv
+import html
 import math
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from statistics import mean, stdev
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
-from ammlib.data.files import home
+import pandas as pd
+from pandas import DataFrame
+
 from ammlib.margin.parts import SHRINKAGE
-from ammlib.training.recipes import ALIASES, Recipe, label, make_recipe, reference_of
-from ammlib.training.runs import Run, load_run
-from ammlib.training.studies import study
+from ammlib.methods.registry import METHODS
+from ammlib.report.frame import METRICS, history, published, strength
+from ammlib.report.measurements import core_hours
+from ammlib.training.recipes import Recipe, make_recipe
+from ammlib.training.runs import Run
+from ammlib.training.studies import Job
 
-METRICS = {"error": 2, "margin": 2}  # decimals, as the paper prints them
 COURSE = {  # columns of `course`, from the history of a run
     "train_error": "training %",
     "test_error": "test %",
@@ -22,229 +25,175 @@ COURSE = {  # columns of `course`, from the history of a run
     "kept": "kept",  # of a batch
     "kept_margin": "their margin",
 }
-TRIAL = 1_000  # training images of short runs that only show that a net runs: too few to tell anything of a method
-HEADER = ("arch", "method", "condition", "metric", "paper", "ours", "scale", "same direction")
+COLOURS = {"yes": "#007a56", "no": "#c04000", "?": "#888888"}  # of a cell that says just this
+GROUPS = {  # of the columns of paper beside ours
+    "": ("net", "method"),
+    "paper": METRICS.values(),
+    "ours": (*METRICS.values(), "n", "scale"),
+    "same direction": METRICS.values(),
+    "standard errors apart": METRICS.values(),
+}
+CELL = "white-space: nowrap; text-align: left; padding: 0.2em 0.8em"
 
 
-@dataclass(frozen=True)
-class Published:
-    """One number of the paper."""
-
-    source: str  # "Table 3", "Fig. 4 text"
-    dataset: str
-    arch: str
-    method: str
-    condition: str  # "", "train=20000" or "noisy=55000"
-    metric: str  # "error" in %, "margin", ...
-    value: float
-    std: float | None
-    bound: str  # "" for a value; "<", ">", "<=" or ">=" for a limit
-    competitor: bool  # somebody else's result, quoted by the paper
-    note: str
-
-    @property
-    def span(self) -> tuple[float, float]:
-        """The number, or all that a limit allows."""
-        return (-math.inf if "<" in self.bound else self.value), (math.inf if ">" in self.bound else self.value)
-
-    def __str__(self) -> str:
-        decimals = METRICS.get(self.metric, 2)
-        spread = "" if self.std is None else f" ± {self.std:.{decimals}f}"
-        return f"{self.bound}{self.value:.{decimals}f}{spread}"
+# ---- how a table looks
 
 
-@dataclass(frozen=True)
-class Row:
-    """One metric of one recipe: what the paper says and what our runs gave."""
+class Table(str):
+    """A table as aligned text; a notebook shows it as HTML."""
 
-    recipe: Recipe
-    condition: str
-    metric: str
-    paper: Published | None
-    values: tuple[float, ...]  # one for each seed that has run
-    same_direction: bool | None = None  # as the paper's change from its reference; None if it cannot be told
+    frame: DataFrame
+    notes: tuple[str, ...]
 
-    @property
-    def method(self) -> str:
-        """What tables call it, with its condition if it has one."""
-        return ", ".join(filter(None, (label(self.recipe.method), self.condition)))
+    def __new__(cls, frame: DataFrame, *notes: str) -> "Table":
+        """Cells are texts; columns that are all empty are left out, notes stand below."""
+        frame = frame.loc[:, (frame != "").any().to_numpy()]
+        table = super().__new__(cls, "\n".join([*text_lines(frame), *([""] if notes else []), *notes]))
+        table.frame, table.notes = frame, notes
+        return table
 
-    @property
-    def ours(self) -> str:
-        if not self.values:
-            return "not run"
-        decimals, n = METRICS[self.metric], len(self.values)
-        spread = f" ± {stdev(self.values):.{decimals}f}" if n > 1 else ""
-        return f"{mean(self.values):.{decimals}f}{spread} (n={n})"
+    def __repr__(self) -> str:
+        return str(self)
 
-    def cells(self) -> tuple[str, ...]:
-        verdict = {None: "", True: "yes", False: "no"}[self.same_direction]
-        paper = "" if self.paper is None else str(self.paper)
-        recipe = self.recipe
-        return recipe.arch, recipe.method, self.condition, self.metric, paper, self.ours, recipe.scale, verdict
+    def _repr_html_(self) -> str:
+        body = self.frame.to_html(index=False, border=0, na_rep="")
+        body = re.sub("<(td|th)( [^>]*)?>", rf'<\1\2 style="{CELL}">', body)
+        for word, colour in COLOURS.items():
+            body = body.replace(f">{word}</td>", f'><b style="color: {colour}">{word}</b></td>')
+        return body + "".join(f"<div>{html.escape(note)}</div>" for note in self.notes)
 
 
-def published() -> list[Published]:
-    """All rows of results/paper.csv."""
-    with open(home() / "results" / "paper.csv", encoding="utf-8", newline="") as file:
-        return [
-            Published(
-                **{
-                    **row,
-                    "value": float(row["value"]),
-                    "std": float(row["std"]) if row["std"] else None,
-                    "competitor": row["competitor"] == "true",
-                }
-            )
-            for row in csv.DictReader(file)
-        ]
+def text_lines(frame: DataFrame) -> list[str]:
+    """Aligned columns; above them, if they have any, the names of their groups."""
+    heads = [list(frame.columns.get_level_values(level)) for level in range(frame.columns.nlevels)]
+    for groups in heads[:-1]:
+        groups[:] = ["" if i and name == groups[i - 1] else name for i, name in enumerate(list(groups))]
+    lines = [*heads, *frame.to_numpy().tolist()]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
 
 
-def condition_of(recipe: Recipe, name: str) -> str:
-    """How a study varies the data, in the words of paper.csv."""
-    if ALIASES.get(name, name) == "fig4":
-        return f"train={recipe.train_size or 60000}"
-    if recipe.validation:  # a search: no number of the paper belongs to it
-        return f"validation, {strength(recipe)}"
-    if recipe.half == "search":  # likewise; what is only evaluated has no rate
-        rate = f"lr={recipe.lr:g}" if recipe.epochs else ""
-        return ", ".join(filter(None, ("search half", rate, strength(recipe))))
-    if (recipe.method, recipe.start) == ("reference", "reference"):  # nor to what AMM's fine-tuning is compared with
-        return "trained longer"
-    return f"noisy={recipe.noisy}" if recipe.noisy else ""
+def aligned(cells: Sequence[Sequence[str]], *notes: str) -> Table:
+    """A header and lines as a table."""
+    return Table(DataFrame(cells[1:], columns=cells[0]), *notes)
 
 
-def strength(*recipes: Recipe) -> str:
-    """The regulariser's own parameters, such as λ=32 c=2 d=1; of several recipes all values, as in λ=16|32|64."""
-    names, found = {"lam": "λ", "c": "c", "d": "d", "gamma": "γ"}, [r.regulariser or {} for r in recipes]
-    values = {symbol: [f"{r[name]:g}" for r in found if name in r] for name, symbol in names.items()}
-    return " ".join(f"{symbol}={'|'.join(dict.fromkeys(texts))}" for symbol, texts in values.items() if texts)
+def as_markdown(table: Table) -> str:
+    heads = [" ".join(filter(None, names)) if isinstance(names, tuple) else names for names in table.frame.columns]
+    lines = [heads, ["---"] * len(heads), *table.frame.to_numpy().tolist()]
+    return "\n".join([*(f"| {' | '.join(line)} |" for line in lines), *(f"\n{note}" for note in table.notes)])
 
 
-def compare(name: str, scale: str = "auto") -> list[Row]:
-    """The rows of a study, reference first, each with the paper's number where there is one."""
-    seeds: dict[Recipe, list[int]] = {}
-    for recipe, seed in study(name, scale):
-        seeds.setdefault(recipe, []).append(seed)
-    paper = {(p.dataset, p.arch, p.method, p.condition, p.metric): p for p in published() if not p.competitor}
-    rows: dict[tuple, Row] = {}
-    for recipe, numbers in seeds.items():
-        runs = [run for seed in numbers if (run := load_run(recipe, seed)) is not None]
-        condition = condition_of(recipe, name)
-        for metric in METRICS:
-            key = (recipe.dataset, recipe.arch, recipe.method, condition, metric)
-            values = tuple(run.metrics[metric] for run in runs)
-            row = Row(recipe, condition, metric, paper.get(key), values)
-            base = rows.get((recipe.dataset, recipe.arch, "reference", condition, metric))
-            rows[key] = Row(**{**vars(row), "same_direction": same_direction(row, base)})
-    return list(rows.values())
+FORMATS: dict[str, Callable[[DataFrame], str]] = {  # of `compare`; csv has the numbers themselves
+    "text": lambda rows: beside_paper(rows),
+    "md": lambda rows: as_markdown(beside_paper(rows)),
+    "csv": lambda rows: rows.to_csv(index=False).rstrip(),
+    "latex": lambda rows: beside_paper(rows).frame.to_latex(index=False, escape=True).replace("±", r"$\pm$").rstrip(),
+}
 
 
-def same_direction(row: Row, reference: Row | None) -> bool | None:
-    """Does our change from the reference have the sign of the paper's?"""
-    if reference is None or is_trial(row.recipe) or not all(r.paper and r.values for r in (row, reference)):
-        return None
-    (low, high), (reference_low, reference_high) = row.paper.span, reference.paper.span
-    if low > reference_high:
-        return mean(row.values) > mean(reference.values)
-    return mean(row.values) < mean(reference.values) if high < reference_low else None
+# ---- paper versus ours
 
 
-def is_trial(recipe: Recipe) -> bool:
-    """Does a run of this recipe only show that it runs?"""
-    return recipe.scale == "short" and (recipe.train_size or math.inf) <= TRIAL
+def number(value: float, std: float = math.nan, bound: str = "") -> str:
+    """With two decimals, as the paper prints its numbers."""
+    spread = "" if pd.isna(std) else f" ± {std:.2f}"
+    return "" if pd.isna(value) else f"{bound}{value:.2f}{spread}"
 
 
-def as_text(rows: Iterable[Row]) -> str:
-    """Aligned columns, for terminals and notebooks."""
-    return aligned([HEADER, *(row.cells() for row in rows)])
+def named(method: str, condition: str = "") -> str:
+    """What tables and figures call a method, with its condition if it has one."""
+    return ", ".join(filter(None, (METHODS[method].label, condition)))
 
 
-def aligned(cells: Sequence[Sequence[str]]) -> str:
-    """A header and lines as columns, without those that are empty."""
-    used = [i for i, _ in enumerate(cells[0]) if any(line[i] for line in cells[1:])]
-    widths = {i: max(len(line[i]) for line in cells) for i in used}
-    return "\n".join("  ".join(line[i].ljust(widths[i]) for i in used).rstrip() for line in cells)
+def judged(distance: float, metric: str) -> str:
+    """A distance in words: a lower error and a larger margin are better."""
+    if pd.isna(distance):
+        return ""
+    better = distance < 0 if metric == "error" else distance > 0
+    word = "equal within 2" if abs(distance) <= 2 else "better" if better else "worse"
+    return f"{word} ({distance:+.1f})"
 
 
-def by_recipe(rows: Iterable[Row]) -> dict[Recipe, dict[str, Row]]:
-    """The rows of each recipe by their metric."""
-    found: dict[Recipe, dict[str, Row]] = {}
-    for row in rows:
-        found.setdefault(row.recipe, {})[row.metric] = row
-    return found
-
-
-def with_competitors(rows: Sequence[Row]) -> str:
+def with_competitors(rows: DataFrame) -> Table:
     """A table of the paper: the results on this data set that it quotes, then its own and ours."""
-    of_data = [p for p in published() if p.competitor and p.dataset == rows[0].recipe.dataset]
-    return beside_paper(rows, [p for p in of_data if p.metric == "error"])
+    quoted = published().query("competitor and metric == 'error'")
+    return beside_paper(rows, quoted[quoted.dataset.isin(rows.dataset)])
 
 
-def beside_paper(rows: Iterable[Row], quoted: Iterable[Published] = ()) -> str:
-    """The paper's numbers and ours, error beside margin, one line for each recipe; above, those it quotes."""
-    cells = [("method", "net", "error %", "ours", "margin", "ours", "scale")]  # no wider than a notebook is
-    cells += [(p.method.replace("_", " "), p.arch, str(p), "", "", "", p.note) for p in quoted]
-    for recipe, by_metric in by_recipe(rows).items():
-        numbers = [text for row in by_metric.values() for text in (str(row.paper or ""), row.ours)]
-        cells.append((by_metric["error"].method, recipe.arch, *numbers, extent(recipe)))
-    return aligned(cells)
+def beside_paper(rows: DataFrame, quoted: DataFrame | None = None) -> Table:
+    """The paper's numbers and ours, error beside margin, one line for each row shown; above, those it quotes."""
+    columns = [(group, name) for group, names in GROUPS.items() for name in names]
+    lines = [
+        {
+            ("", "net"): quote.arch,
+            ("", "method"): named(quote.method).removesuffix("-style"),  # that is ours; this number is theirs
+            ("paper", "error %"): number(quote.value, quote.std),
+            ("ours", "scale"): quote.note,
+        }
+        for quote in (() if quoted is None else quoted.itertuples())
+    ]
+    for _, metrics in rows[rows.shown].groupby(["digest", "condition"], sort=False):
+        line: dict[tuple[str, str], str] = {}
+        for row in metrics.itertuples():
+            name = METRICS[row.metric]
+            line |= {("", "net"): row.arch, ("", "method"): named(row.method, row.condition)}
+            line |= {("ours", "n"): str(row.n or ""), ("ours", "scale"): row.extent if row.n else not_run(row)}
+            line[("paper", name)] = number(row.paper, row.paper_std, row.bound)
+            line[("ours", name)] = number(row.ours, row.std)
+            line[("same direction", name)] = yes_no(row.same_direction)
+            line[("standard errors apart", name)] = judged(row.distance, row.metric)
+        lines.append(line)
+    return Table(DataFrame(lines, columns=pd.MultiIndex.from_tuples(columns)).fillna(""))
 
 
-def extent(recipe: Recipe) -> str:
-    """The scale and what the short one amounts to, such as "short: 60 epochs, 5,000 images"; or that it is a trial."""
-    if recipe.scale == "full":
-        return "full"
-    scale = "trial" if is_trial(recipe) else recipe.scale
-    before = reference_of(recipe).epochs if recipe.start == "reference" else 0
-    epochs = f"{f'{before} + ' if before else ''}{recipe.epochs} epoch{'s' * (recipe.epochs != 1)}"
-    images = f"{recipe.train_size:,}" if recipe.train_size else "all"
-    half = ", half of the test images" if recipe.half else ""
-    return f"{scale}: {epochs}{from_weights(recipe)}, {images} images{half}"
+def yes_no(holds: bool | None) -> str:
+    return "" if pd.isna(holds) else "yes" if holds else "no"
 
 
-def from_weights(recipe: Recipe) -> str:
-    """Whose weights a recipe starts from, if they are published ones, and whether their net is the paper's."""
-    return {None: "", "akamaster": " from akamaster's", "chenyaofo": " from chenyaofo's (option B)"}[recipe.weights]
+def not_run(row: Any) -> str:
+    hours = core_hours(row.dataset, row.arch, row.method)
+    return "not run here" + (f"; full scale takes about {hours:,.0f} core hours" if hours else "")
 
 
-def settings(wanted: Iterable[tuple[Recipe, int]]) -> str:
-    """What runs train with, one line for each net and method; below, where that comes from."""
-    groups: dict[tuple[str, str], dict[Recipe, list[int]]] = {}
+# ---- other tables of runs
+
+
+def settings(wanted: Iterable[Job]) -> Table:
+    """What runs train with, one line for each net, method and scale; below, where that comes from."""
+    groups: dict[tuple[str, str, str], dict[Recipe, list[int]]] = {}
     for recipe, seed in wanted:
-        groups.setdefault((recipe.arch, recipe.method), {}).setdefault(recipe, []).append(seed)
-    header = ("net", "method", "parameters", "train on", "random labels", "epochs", "lr", "cuts", "seeds")
-    cells: list[tuple[str, ...]] = [header]
+        groups.setdefault((recipe.arch, recipe.method, recipe.scale), {}).setdefault(recipe, []).append(seed)
+    cells: list[tuple[str, ...]] = []
     sources: dict[str, dict[str, None]] = {}  # source -> what comes from it
-    for (arch, method), seeds in groups.items():
+    for (arch, method, scale), seeds in groups.items():
         recipe = next(iter(seeds))
         sizes = "|".join(dict.fromkeys(str(r.train_size or "all") for r in seeds))
         noisy = "|".join(dict.fromkeys(str(r.noisy) for r in seeds)) if any(r.noisy for r in seeds) else ""
         cuts = ", ".join(str(epoch) for epoch, _ in recipe.decay)
         schedule = (str(recipe.epochs), f"{recipe.lr:g}", cuts, str(len(seeds[recipe])))
-        cells.append((arch, label(method), strength(*seeds), sizes, noisy, *schedule))
+        cells.append((arch, named(method), scale, strength(*seeds), sizes, noisy, *schedule))
         for part in re.split(r"; (?=[\w ]+: )", recipe.source):
             name, _, source = part.partition(": ")
             sources.setdefault(source, {})[name] = None
-    return "\n".join([aligned(cells), "", *(f"{', '.join(names)}: {source}" for source, names in sources.items())])
+    header = ("net", "method", "scale", "parameters", "train on", "random labels", "epochs", "lr", "cuts", "seeds")
+    return aligned([header, *cells], *(f"{', '.join(names)}: {source}" for source, names in sources.items()))
 
 
-def course(found: Iterable[Run]) -> str:
+def course(found: Sequence[Run]) -> Table | str:
     """How trainings went, to look into a result: errors, the margin of a few test images, the regularisation term, the
     samples that it keeps of a batch; means over the seeds, at the last epoch where not said otherwise."""
-    groups: dict[Recipe, list[Run]] = {}
-    for run in found:
-        groups.setdefault(run.recipe, []).append(run)
-    header = ("net", "method", "train on", "random", *COURSE.values(), "lowest test %", "truncated from")
-    if any(recipe.validation for recipe in groups):
-        header = tuple(name.replace("test", "held-out") for name in header)
-    cells = [header]
-    for recipe, runs in groups.items():
-        last = [[run.history[-1][name] for run in runs] for name in COURSE]
-        numbers = ["" if None in values else f"{mean(values):.2f}" for values in last]
-        lowest = mean(min(epoch["test_error"] for epoch in run.history) for run in runs)
+    if not found:
+        return "not run"
+    epochs = history(found).groupby(["digest", "seed"], sort=False)
+    last = epochs.last().join(epochs["test_error"].min().rename("lowest")).groupby("digest", sort=False)
+    means = last[[*COURSE, "lowest"]].mean()
+    header = ("net", "method", "scale", "train on", "random", *COURSE.values(), "lowest test %", "truncated from")
+    cells = [tuple(name.replace("test", "held-out") for name in header) if found[0].recipe.validation else header]
+    for recipe in dict.fromkeys(run.recipe for run in found):
+        numbers = map(number, means.loc[recipe.digest])
         data = (str(recipe.train_size or ""), str(recipe.noisy or ""))
-        cells.append((recipe.arch, label(recipe.method), *data, *numbers, f"{lowest:.2f}", truncated_from(recipe)))
+        cells.append((recipe.arch, named(recipe.method), recipe.scale, *data, *numbers, truncated_from(recipe)))
     return aligned(cells)
 
 
@@ -257,12 +206,12 @@ def truncated_from(recipe: Recipe) -> str:
     return f"{limit:.2f}" if math.isfinite(limit) else ""
 
 
-def ranking(found: Iterable[Run]) -> str:
-    """The runs of a search, and a reference among them, by their validation error; the recipe's choice is marked."""
-    cells = [("rank", "parameters", "validation error %", "margin", "")]
+def ranking(found: Iterable[Run]) -> Table | str:
+    """The runs of a search, and a reference among them, by their error; the recipe's choice is marked."""
+    cells = [("rank", "parameters", "error %", "margin", "")]
     for rank, run in enumerate(sorted(found, key=lambda run: run.metrics["error"]), 1):
         recipe, values = run.recipe, strength(run.recipe)
-        chosen = values and values == strength(make_recipe(recipe.dataset, recipe.arch, recipe.method))
-        numbers = (f"{run.metrics['error']:.2f}", f"{run.metrics['margin']:.2f}")
-        cells.append((str(rank), values or label(recipe.method), *numbers, "the recipe" if chosen else ""))
+        chosen = values and values == strength(make_recipe(recipe.dataset, recipe.arch, recipe.method, recipe.scale))
+        numbers = (number(run.metrics["error"]), number(run.metrics["margin"]))
+        cells.append((str(rank), values or named(recipe.method), *numbers, "the recipe" if chosen else ""))
     return aligned(cells) if len(cells) > 1 else "not run"
