@@ -75,4 +75,4 @@ def test_a_training_on_files_resumes_within_an_epoch(tiny_images, tiny_weights, 
 
 def test_without_imagenet_the_error_comes_before_any_training(tiny_images):
     with pytest.raises(DataError, match=f"no folder {tiny_images}/imagenet/train"):
-        stored_runs(study("table7", "short")[:2], train=True)
+        stored_runs(study("table7", "full")[:2], train=True)

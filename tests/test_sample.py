@@ -46,7 +46,14 @@ def test_fine_tuning_on_the_sample_is_stored_with_its_recipe(tiny_images, tiny_w
 
 
 def test_the_report_shows_ours_beside_the_paper_or_how_to_measure():
-    net = {"arch": "resnet50_caffe", "weights": "", "versions": {}, "device": "cpu", "labels": [0, 1, 2, 3]}
+    net = {
+        "arch": "resnet50_caffe",
+        "weights": "",
+        "versions": {},
+        "device": "cpu",
+        "images": "",
+        "labels": [0, 1, 2, 3],
+    }
     columns = {"rows": [2, 0], "pixel": [0.1, 0.3], "std": [0.44, 1.32], "steps": [2, 4], "success": [True, True]}
     found = sample.Sample(**net, predictions=[0, 1, 3, 3], **columns)
     lines = {" ".join(line.split()) for line in sample_table(found.arch, found).splitlines()}

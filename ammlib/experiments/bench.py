@@ -7,11 +7,12 @@ from typing import Any, NamedTuple
 import torch
 
 from ammlib.data.files import home
-from ammlib.experiments import store, tightness
+from ammlib.experiments import scaling, soak, store, systems, tightness
 from ammlib.experiments.cost import attacks, growth, launches, screening, steps
 from ammlib.experiments.cost.nets import CASES
 from ammlib.margin.classifier import choose
 from ammlib.report import cost
+from ammlib.report import systems as systems_report
 from ammlib.report import tightness as tightness_report
 from ammlib.report.measurements import load, path_of
 from ammlib.training.device import keep_freed_memory
@@ -32,7 +33,10 @@ PARTS = {
     "launches": Part(launches.measure, cost.launches, launches.NETS, launches.__doc__),
     "deepfool": Part(attacks.measure, cost.deepfool, tuple(attacks.REPEATS), attacks.__doc__),
     "screening": Part(screening.measure, cost.screening, ("mlp",), screening.__doc__),
+    "scaling": Part(scaling.measure, cost.scaling, scaling.NETS, scaling.__doc__),
     "tightness": Part(tightness.measure, tightness_report.tightness, tuple(tightness.PUBLISHED), tightness.__doc__),
+    "systems": Part(systems.measure, systems_report.table, systems.NETS, systems.__doc__),
+    "soak": Part(soak.measure, soak.table, ("mlp",), soak.__doc__),
 }
 DEFAULT = ("steps", "growth", "launches", "deepfool")  # screening trains a net from beginning to end
 OUTPUT = home() / "out" / "bench"

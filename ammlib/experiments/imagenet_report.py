@@ -6,24 +6,27 @@ from typing import Any
 import matplotlib.pyplot as plt
 import torch
 from matplotlib.figure import Figure
+from pandas import DataFrame
 
 from ammlib.experiments.imagenet_sample import Sample
 from ammlib.margin.margins import Margins
 from ammlib.report.figures.images import margin_histogram
+from ammlib.report.frame import published
 from ammlib.report.style import COLOURS, finish
-from ammlib.report.tables import Published, aligned, published
+from ammlib.report.tables import aligned
 
 NOT_MEASURED = "not measured; python -m ammlib sample {} --arch {}"
 
 
-def quoted(metric: str) -> list[Published]:
+def quoted(metric: str) -> DataFrame:
     """The paper's numbers for the references of ImageNet, whoever trained them."""
-    return [p for p in published() if (p.dataset, p.method, p.metric) == ("imagenet", "reference", metric)]
+    numbers = published()
+    return numbers[(numbers.dataset == "imagenet") & (numbers.method == "reference") & (numbers.metric == metric)]
 
 
 def paper(arch: str, metric: str) -> str:
     """The paper's number for the reference of this net."""
-    return {p.arch: str(p) for p in quoted(metric)}.get(arch.removesuffix("_caffe"), "")
+    return {p.arch: f"{p.value:.2f}" for p in quoted(metric).itertuples()}.get(arch.removesuffix("_caffe"), "")
 
 
 def sample_table(arch: str, sample: Sample | None) -> str:
@@ -32,7 +35,7 @@ def sample_table(arch: str, sample: Sample | None) -> str:
         return NOT_MEASURED.format("margins", arch)
     n, std, pixel = str(len(sample.rows)), sample.std, sample.pixel
     right = [m for m, row in zip(std, sample.rows, strict=True) if sample.predictions[row] == sample.labels[row]]
-    (fooled,), steps = quoted("deepfool_success"), quoted("deepfool_steps")
+    (fooled,), steps = quoted("deepfool_success").itertuples(), quoted("deepfool_steps")
     rows = [
         ("", "images", "ours", "paper"),
         ("top-1 error (%)", str(len(sample.predictions)), f"{sample.error:.1f}", paper(arch, "error")),
@@ -41,8 +44,8 @@ def sample_table(arch: str, sample: Sample | None) -> str:
         ("margin, mean of the correct (std units)", str(len(right)), f"{mean(right):.2f}" if right else "", ""),
         ("margin, mean (pixel units)", n, f"{mean(pixel):.3f}", ""),
         ("margin, median (pixel units)", n, f"{median(pixel):.3f}", ""),
-        ("fooled within 6 steps (%)", n, f"{100 * mean(sample.success):.1f}", f"{fooled} ({fooled.arch})"),
-        ("steps, mean", n, f"{mean(sample.steps):.1f}", " to ".join(f"{p.value:g}" for p in steps)),
+        ("fooled within 6 steps (%)", n, f"{100 * mean(sample.success):.1f}", f"{fooled.value:.2f} ({fooled.arch})"),
+        ("steps, mean", n, f"{mean(sample.steps):.1f}", " to ".join(f"{value:g}" for value in steps["value"])),
     ]
     return aligned(rows)
 
@@ -51,14 +54,14 @@ def fine_tuning_table(arch: str, tuning: dict[str, Any] | None) -> str:
     """The steps, and the margins of the images trained on, before the first and after the last."""
     if tuning is None:
         return NOT_MEASURED.format("fine_tuning", arch)
-    cells = [("step", "cross-entropy", "regulariser", "kept", "their margin (pixel units)")]
+    cells: list[tuple[str, ...]] = [("step", "cross-entropy", "regulariser", "kept", "their margin (pixel units)")]
     for number, step in enumerate(tuning["steps"], 1):
         values = (step["loss"], step["regulariser"], step["kept"], step["margin"])
         cells.append((str(number), *("" if value is None else f"{value:.3g}" for value in values)))
     before, after = tuning["before"], tuning["after"]
     grown = sum(b < a for b, a in zip(before, after, strict=True))
     change = f"mean margin {mean(before):.3f} → {mean(after):.3f} (std units)"
-    return f"{aligned(cells)}\n{change}, larger for {grown} of {len(before)} images"
+    return aligned(cells, f"{change}, larger for {grown} of {len(before)} images")
 
 
 def sample_figure(arch: str, sample: Sample | None, tuning: dict[str, Any] | None) -> Figure:

@@ -5,6 +5,7 @@ with a pretrained net and stores what it has after every few: it may be stopped 
 `python -m ammlib sample fine_tuning` takes two steps of AMM from the same weights.
 """
 
+import hashlib
 import json
 import platform
 import time
@@ -34,6 +35,7 @@ from ammlib.training.runs import results_root
 from ammlib.training.train import Training
 
 FOLDER = "imagenet_sample"
+STD = DATASETS["imagenet"].std or ()
 FEW = 4  # images at a time: ten gradients of a ResNet-50 each
 
 
@@ -45,6 +47,7 @@ class Sample:
     weights: str  # SHA-256
     versions: dict[str, str]
     device: str
+    images: str  # SHA-256 of their names
     labels: list[int]
     predictions: list[int] = field(default_factory=list)
     rows: list[int] = field(default_factory=list)  # of the images with margins; the columns below have their order
@@ -88,10 +91,12 @@ def measure_sample(arch: str, count: int) -> Sample:
     model = make_model("imagenet", arch, len(images.classes))
     model.load_state_dict(weights)
     model = placed(model, device).eval()
-    sample = Sample(arch, weights_digest(weights), versions(), device.type, images.targets)
+    names = "\n".join(Path(path).name for path, _ in images.samples)
+    digest = hashlib.sha256(names.encode()).hexdigest()
+    sample = Sample(arch, weights_digest(weights), versions(), device.type, digest, images.targets)
     known = load_sample(arch)
     if known is not None:
-        if (known.weights, known.labels) != (sample.weights, sample.labels):
+        if (known.weights, known.images) != (sample.weights, sample.images):
             path = path_of("sample", arch)
             raise DataError(f"{path} was measured with other images or weights; move it away to measure these")
         sample = known
@@ -117,7 +122,7 @@ def add_margins(sample: Sample, model: nn.Module, x: Tensor, rows: list[int]) ->
     It attacks in pixel units, the paper in std units: as the channels' deviations differ by 2 %, that hardly matters.
     """
     found = deepfool(model, x)
-    std = in_units_of(DATASETS["imagenet"].std, found.delta)
+    std = in_units_of(STD, found.delta)
     sample.rows += rows
     sample.pixel += [round(value, 5) for value in found.norm.tolist()]
     sample.std += [round(value, 5) for value in std.tolist()]
@@ -145,8 +150,7 @@ def fine_tune(arch: str, images: int = 16, batch: int = 8) -> dict[str, Any]:
 
 
 def batch_margins(model: nn.Module, parts: Sequence[tuple[Tensor, Tensor]]) -> list[float]:
-    std = DATASETS["imagenet"].std
-    return [round(norm, 5) for x, _ in parts for norm in in_units_of(std, deepfool(model, x).delta).tolist()]
+    return [round(norm, 5) for x, _ in parts for norm in in_units_of(STD, deepfool(model, x).delta).tolist()]
 
 
 def versions() -> dict[str, str]:

@@ -57,9 +57,9 @@ def train_linear(amm: AMM, x: Tensor, y: Tensor, start: nn.Linear, steps: int = 
         g = torch.autograd.grad(amm(model, x, y), [model.weight, model.bias])
         step = rate * (1 - i / steps) ** 2 / torch.cat([part.flatten() for part in g]).norm().clamp(min=1e-300)
         with torch.no_grad():
-            model.weight -= step * g[0]
-            model.bias -= step * g[1]
-            model.weight /= model.weight.norm()
+            model.weight.sub_(step * g[0])
+            model.bias.sub_(step * g[1])
+            model.weight.div_(model.weight.norm())
     return model
 
 

@@ -37,24 +37,14 @@ def boundaries(
 
     Arrows start where samples of `before` were that have moved since.
     """
-    limit = 5.0
     for label, (marker, name) in enumerate((("o", "negative"), ("^", "positive"))):
         axes.scatter(*x[y == label].T, s=11, marker=marker, color=CLASSES[label], linewidths=0, label=name)
     for method, model in models:
         line(axes, model, **line_style(method))
-    axes.set(title=title, xlabel="$x_1$", ylabel="$x_2$", xlim=(-limit, limit), ylim=(-limit, limit), aspect="equal")
-    legend_below(axes)
+    axes.set(title=title, xlabel="$x_1$", ylabel="$x_2$", xlim=(-5, 5), ylim=(-5, 5), aspect="equal")
     if before is not None:
         for row in (x != before).any(1).nonzero().flatten():
             move(axes, before[row], x[row])
-
-
-def legend_below(axes: Axes) -> None:
-    """Under the axis label, each name once."""
-    handles, names = axes.get_legend_handles_labels()
-    once = dict(zip(names, handles, strict=True))
-    columns = 2 if len(once) in (2, 4) else 3
-    axes.legend(once.values(), once, loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=columns, handlelength=2.6)
 
 
 def line(axes: Axes, model: nn.Linear, offset: float = 0.0, **style) -> None:
@@ -69,14 +59,14 @@ def strip(axes: Axes, model: nn.Linear, x: Tensor, y: Tensor, support: Tensor) -
     m = signed_margin(model, x, y)
     for offset in (-m[y == 0].min(), m[y == 1].min()):
         line(axes, model, float(offset), color="0.3", linewidth=0.8, linestyle="--", label="SVM margins")
-    style = dict(facecolors="none", edgecolors="black", linewidths=0.9, label="support vectors")
-    axes.scatter(*x[support].T, s=60, **style)
-    legend_below(axes)
+    circle = dict(facecolors="none", edgecolors="black", linewidths=0.9, label="support vectors")
+    axes.scatter(*x[support].T, s=60, **circle)
 
 
 def move(axes: Axes, old: Tensor, new: Tensor) -> None:
-    """An arrow from where a sample was towards where it went, far outside."""
-    tip = old + 2.2 * (new - old) / (new - old).norm()
+    """An arrow from where a sample was towards where it went, up to the edge if that is far outside."""
+    way = new - old
+    tip = old + way * min(1, 2.2 / float(way.norm()))
     axes.annotate("", tip.tolist(), old.tolist(), arrowprops=dict(arrowstyle="->", linewidth=1.2))
     axes.scatter(*old, s=11, marker="^", facecolors="none", edgecolors=CLASSES[1], linewidths=0.8)
 
@@ -91,7 +81,6 @@ def loss_over_b(axes: Axes, x: Tensor, y: Tensor, svm: nn.Linear, amms: Sequence
     axes.axvline(0, zorder=0, **line_style("svm"))
     axes.set(title="Along $b$, at the direction of the SVM", ylabel="regulariser, scaled to 0 ... 1")
     axes.set(xlabel="$b$ minus $b$ of the SVM (units of the data)", box_aspect=1)
-    legend_below(axes)
 
 
 def weights(axes: Axes, c: float) -> None:
@@ -100,13 +89,11 @@ def weights(axes: Axes, c: float) -> None:
     for shrinkage in SHRINKAGE:
         weight = weight_of_margin(AMM("avg", shrinkage, lam=1, c=c, d=c), m)
         style = style_of(f"avg_{shrinkage}") | {"label": shrinkage.upper(), "linestyle": "-"}
-        axes.semilogy(m[weight > 0], weight[weight > 0], **style)
-        if (weight == 0).any():
-            axes.plot(m[weight > 0][0], weight[weight > 0][0], marker="o", color=style["color"])
+        cut = [0] if (weight == 0).any() else []
+        axes.semilogy(m[weight > 0], weight[weight > 0], marker="o", markevery=cut, **style)
     axes.axvline(0, color="0.6", linewidth=0.8)
     axes.set(title=f"Weight of a sample, $c$ = {c:g}", ylabel="weight $|\\partial R / \\partial m|$")
     axes.set(xlabel="misclassified  $\\leftarrow$  margin $m$  $\\rightarrow$  correct", box_aspect=1)
-    legend_below(axes)
 
 
 def turns(axes: Axes, distances: Sequence[float], angles: Mapping[str, Sequence[float]]) -> None:
@@ -115,7 +102,6 @@ def turns(axes: Axes, distances: Sequence[float], angles: Mapping[str, Sequence[
         axes.plot(distances, values, marker="o", **line_style(method))
     axes.set(title="The farther, the more AVG+LIN turns", ylabel="angle to the SVM (degrees)")
     axes.set(xlabel="move of one sample (units of the data)", box_aspect=1)
-    legend_below(axes)
 
 
 def bounds(axes: Axes, sizes: Sequence[int], margins: Mapping[str, float]) -> None:
@@ -130,7 +116,6 @@ def bounds(axes: Axes, sizes: Sequence[int], margins: Mapping[str, float]) -> No
     axes.text(1.3, 30, "vacuous: an error rate is at most 1", ha="right", va="top", fontsize=8)
     axes.set(title="Theorem 3.2 in the unit square", ylabel="bound of the generalisation error", ylim=(0.002, 40))
     axes.set(xlabel="smallest margin $\\gamma$ (sides of the square)", xlim=(0.01, 1.4))
-    legend_below(axes)
 
 
 def covering(axes: Axes, gamma: float, largest: int = 784) -> None:
@@ -143,4 +128,3 @@ def covering(axes: Axes, gamma: float, largest: int = 784) -> None:
     axes.plot(m, needed, color="0.3", linestyle="--", label="needed (volume)")
     axes.set(title=f"Balls of radius $\\gamma/2$ = {gamma / 2:g} that cover the unit cube")
     axes.set(xlabel="dimension $m$", ylabel="$\\log_{10}$ of their number")
-    legend_below(axes)

@@ -1,64 +1,60 @@
-"""What a training step takes on one process and on several that share its batch.
+"""What a training step takes on one process and on two that share its batch.
 
-Each number of processes is a torchrun job of its own, one thread a process; wall-clock time, medians, of steps by the
-MNIST recipes (batch 100) after some steps of warm-up. Do it on an idle machine.
+Each is a torchrun job of its own, one thread a process; wall-clock time, medians, of steps by the full MNIST recipes
+(batch 100), after as many steps of warm-up. On a machine that does something else two processes may gain nothing.
 """
 
-import json
 import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from itertools import islice
 from statistics import median
 from typing import Any
 
 from ammlib.training.device import keep_freed_memory
+from ammlib.training.distributed import joined
 from ammlib.training.prepare import prepare_data
 from ammlib.training.recipes import make_recipe
 from ammlib.training.train import Training
 
-Times = dict[str, dict[str, float]]  # milliseconds by net and method
+NETS = ("mlp", "lenet")
+METHODS = ("reference", "amm")
+PROCESSES = (1, 2)
 
 
-def measure(processes: int = 2, steps: int = 100, warm_up: int = 100) -> dict[str, Any]:
-    """Milliseconds of a step by net, method and number of processes."""
-    found = {count: job(count, steps, warm_up) for count in (1, processes)}
+def measure(archs: Iterable[str] = NETS, repeats: int = 100) -> dict[str, Any]:
+    """Milliseconds of a step by net and method, one for each number of processes."""
     nets = {
-        arch: {method: [times[arch][method] for times in found.values()] for method in methods}
-        for arch, methods in found[1].items()
+        arch: {method: [job(count, arch, method, repeats) for count in PROCESSES] for method in METHODS}
+        for arch in archs
     }
-    return {"processes": list(found), "steps": steps, "warm_up": warm_up, "nets": nets}
+    return {"processes": PROCESSES, "repeats": repeats, "nets": nets}
 
 
-def job(processes: int, steps: int, warm_up: int) -> Times:
-    """The times of a torchrun job."""
-    launcher = f"-m torch.distributed.run --standalone --nproc-per-node {processes}"
-    worker = f"-m ammlib scaling --worker --steps {steps} --warm-up {warm_up}"
+def job(processes: int, arch: str, method: str, steps: int) -> float:
+    """Milliseconds of a step in a torchrun job of this module."""
+    launcher = f"-m torch.distributed.run --standalone --nproc-per-node {processes} -m {__spec__.name}"
+    command = [sys.executable, *launcher.split(), arch, method, str(steps)]
     done = subprocess.run(
-        [sys.executable, *launcher.split(), *worker.split()],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
+        command, env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.PIPE, text=True, check=True
     )
-    return json.loads(done.stdout)
+    return float(done.stdout)
 
 
-def print_times(steps: int, warm_up: int) -> None:
-    """As one of the processes of a job: all times as JSON."""
-    keep_freed_memory()
-    methods = ("reference", "amm")
-    times = {arch: {m: step_milliseconds(arch, m, steps, warm_up) for m in methods} for arch in ("mlp", "lenet")}
-    print(json.dumps(times))
-
-
-def step_milliseconds(arch: str, method: str, steps: int, warm_up: int) -> float:
+def step_milliseconds(arch: str, method: str, steps: int) -> float:
     """Median time of a step of the present number of processes."""
+    keep_freed_memory()
     recipe = make_recipe("mnist", arch, method, "full")
     training, times = Training(recipe, 0, prepare_data(recipe)), []
-    for x, y in islice(training.batches.epoch(0), warm_up + steps):
+    for batch in islice(training.batches.epoch(0), 2 * steps):
         started = time.perf_counter()
-        training.take_step(x, y)
+        training.take_step(*batch)
         times.append(time.perf_counter() - started)
-    return 1e3 * median(times[warm_up:])
+    return 1e3 * median(times[steps:])
+
+
+if __name__ == "__main__":  # as one of the processes of a job
+    with joined():
+        print(step_milliseconds(sys.argv[1], sys.argv[2], int(sys.argv[3])))

@@ -58,7 +58,7 @@ def measure(
     archs: Iterable[str] = tuple(PUBLISHED), repeats: int = 5, samples: int = SAMPLES, compared: int = COMPARED
 ) -> dict[str, Any]:
     """By net and method: norms, seconds of the attacks, and robust accuracy."""
-    nets = {}
+    nets: dict[str, dict[str, Any]] = {}
     for arch in archs:
         images = Images("mnist")
         x, y = images.test(samples), images.data.y_test[:samples]
@@ -77,14 +77,16 @@ def own(model: nn.Module, x: Tensor, y: Tensor) -> dict[str, Any]:
     found = {method: margins(model, (x, y), method=method, progress=False) for method in COMPARABLE}
     accuracy = [float(robust(model, x, y, radius).float().mean()) for radius in tqdm(RADII, "PGD", leave=False)]
     norms = {method: m.norm.tolist() for method, m in found.items()}
-    return {"correct": found["tight"].correct.int().tolist(), "norms": norms, "robust": accuracy}
+    correct = found["tight"].correct
+    assert correct is not None  # labels were given
+    return {"correct": correct.int().tolist(), "norms": norms, "robust": accuracy}
 
 
 def against_others(model: nn.Module, x: Tensor, name: str, repeats: int) -> dict[str, Any]:
     """Norms (None where the prediction did not change) and seconds of every attack at hand."""
     y, clock = model(x).argmax(1), Clock(x.device)
     at_hand = [attack for attack in ATTACKS if find_spec(ATTACKS[attack][0])]
-    norms, seconds = {}, {attack: [] for attack in at_hand}
+    norms, seconds = {}, {attack: list[float]() for attack in at_hand}
     turns = [(attack, turn) for turn in range(repeats) for attack in at_hand if not turn or attack in COMPARABLE]
     for attack, turn in tqdm(turns, name, leave=False):
         _, run = ATTACKS[attack]

@@ -4,21 +4,17 @@ import math
 from collections.abc import Sequence
 from statistics import median
 
-import matplotlib.pyplot as plt
-from ipywidgets import Dropdown, FloatLogSlider, interactive
-from matplotlib.axes import Axes
+import torch
 from torch import nn
 
 from ammlib.data.datasets import load_data
+from ammlib.margin.amm import AMM
 from ammlib.margin.margins import margins
-from ammlib.margin.parts import AGGREGATION, SHRINKAGE
-from ammlib.report.figures.plane import boundary
 from ammlib.report.tables import aligned
 from ammlib.training.execute import trained_model
 from ammlib.training.prepare import new_model
 from ammlib.training.recipes import label, make_recipe
 from ammlib.training.runs import Run
-from ammlib.training.train import train
 
 LARGEST_MARGIN = 0.99  # the rectangles are 1.98 apart
 
@@ -29,15 +25,17 @@ def achieved(model: nn.Module) -> dict[str, float]:
     The distance is negative where a point lies on the wrong side.
     """
     found = margins(model, load_data("toy").test, progress=False, steps=1, overshoot=0)  # exact for a linear f
-    signed = found.norm.where(found.correct, -found.norm)
+    correct = found.correct
+    assert correct is not None  # labels were given
+    signed = found.norm.where(correct, -found.norm)
     w = next(module for module in model.modules() if isinstance(module, nn.Linear)).weight.detach().squeeze(0)
     angle = math.degrees(math.atan2(float(w[1]), float(w[0])))
-    return {"accuracy": 100 * float(found.correct.float().mean()), "angle": angle, "margin": float(signed.min())}
+    return {"accuracy": 100 * float(correct.float().mean()), "angle": angle, "margin": float(signed.min())}
 
 
 def table(runs: Sequence[Run]) -> str:
     """Of each method the median over the seeds and the worst of them, as text."""
-    cells = [("", "test accuracy, %", "worst", "angle of w, °", "margin", "worst", "separated")]
+    cells: list[tuple[str, ...]] = [("", "test accuracy, %", "worst", "angle of w, °", "margin", "worst", "separated")]
     for method in dict.fromkeys(run.recipe.method for run in runs):
         mine = [achieved(trained_model(run.recipe, run.seed)) for run in runs if run.recipe.method == method]
         accuracy, angle, margin = ([values[name] for values in mine] for name in ("accuracy", "angle", "margin"))
@@ -49,7 +47,7 @@ def table(runs: Sequence[Run]) -> str:
 
 def turns(runs: Sequence[Run]) -> str:
     """Where each run started and ended: angle of w and test accuracy."""
-    cells = [("", "seed", "angle of w at first", "accuracy", "at the end", "accuracy")]
+    cells: list[tuple[str, ...]] = [("", "seed", "angle of w at first", "accuracy", "at the end", "accuracy")]
     for run in runs:
         ends = achieved(new_model(run.recipe, run.seed)), achieved(trained_model(run.recipe, run.seed))
         numbers = [text for end in ends for text in (f"{end['angle']:.0f}°", f"{end['accuracy']:.0f} %")]
@@ -57,22 +55,16 @@ def turns(runs: Sequence[Run]) -> str:
     return aligned(cells)
 
 
-def draw(axes: Axes, aggregation: str, shrinkage: str, c: float, epochs: int = 20) -> None:
-    """Train the linear classifier for a few epochs, not stored, and draw its boundary and the test points."""
-    recipe = make_recipe("toy", "linear", f"{aggregation}_{shrinkage}", c=c, epochs=epochs)
-    model = train(recipe, seed=0, progress=False).model
-    title = f"{aggregation}+{shrinkage}".upper() + f", c = {c:.3g}"
-    boundary(axes, model, *load_data("toy").test, title)
-
-
-def explore(epochs: int = 20) -> interactive:
-    """Widgets for aggregation, shrinkage and c; each change trains anew and draws the boundary."""
-
-    def show(aggregation: str, shrinkage: str, c: float) -> None:
-        _, axes = plt.subplots(figsize=(2.6, 3.2))
-        draw(axes, aggregation, shrinkage, c, epochs)
-        plt.show()
-
-    slider = FloatLogSlider(value=1, base=2, min=-3, max=3, step=0.5, continuous_update=False, description="c")
-    choices = {"aggregation": Dropdown(options=list(AGGREGATION)), "shrinkage": Dropdown(options=list(SHRINKAGE))}
-    return interactive(show, **choices, c=slider)
+def train_briefly(
+    aggregation: str, shrinkage: str, lam: float, c: float, d: float, seed: int, steps: int = 120
+) -> nn.Module:
+    """The linear classifier after some steps of the paper's protocol, as fast as they go and not stored."""
+    recipe = make_recipe("toy", "linear", f"{aggregation}_{shrinkage}")
+    model, amm = new_model(recipe, seed), AMM(aggregation, shrinkage, lam, c, d, screen=None, steps=1)
+    optimizer = torch.optim.SGD(model.parameters(), recipe.lr, recipe.momentum)
+    x, y = load_data("toy").train
+    for batch in torch.randint(len(x), (steps, recipe.batch), generator=torch.Generator().manual_seed(seed)):
+        optimizer.zero_grad()
+        amm(model, x[batch], y[batch]).backward()
+        optimizer.step()
+    return model

@@ -20,10 +20,9 @@ from tqdm.auto import tqdm
 from ammlib.experiments.cost.nets import CASES, Clock, Images
 from ammlib.margin.deepfool import deepfool
 from ammlib.models import make_model
-from ammlib.models.weights import load_weights
 from ammlib.training.device import best_device, placed
+from ammlib.training.execute import trained_weights
 from ammlib.training.recipes import make_recipe
-from ammlib.training.runs import weights_path
 
 REPEATS = {"mlp": 15, "lenet": 5}  # by net; on larger ones the others would take minutes
 STEPS = 50
@@ -77,7 +76,7 @@ def published_net(arch: str, method: str) -> nn.Module:
     """A net of MNIST whose weights are in results/weights."""
     recipe = make_recipe("mnist", arch, method, "short")
     model = make_model("mnist", arch)
-    model.load_state_dict(load_weights(weights_path(recipe, 0)))
+    model.load_state_dict(trained_weights(recipe, 0))
     return placed(model, best_device()).eval()
 
 

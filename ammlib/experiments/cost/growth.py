@@ -7,7 +7,7 @@ predictions of the partly trained net, but for that share, whose labels are the 
 slopes of a least-squares line through the logarithms.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from statistics import median
 from typing import Any
@@ -26,7 +26,7 @@ VALUES = {
     "u": (1, 2, 3, 4, 5, 6),
 }
 NETS = {"mlp": tuple(VALUES), "lenet": tuple(VALUES), "resnet20": ("misclassified",)}
-Values = dict[str, Sequence[float]]
+Values = Mapping[str, Sequence[float]]
 Times = dict[str, list[float]]  # milliseconds of "plain" and of each variant, one for each value
 
 

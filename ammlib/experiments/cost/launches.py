@@ -63,16 +63,17 @@ def measure(archs: Iterable[str] = NETS, repeats: int = REPEATS) -> dict[str, An
 def measure_net(case: Case, repeats: int = REPEATS) -> dict[str, Any]:
     """Medians of a plain step and of one with AMM by each strategy."""
     net, images = partly_trained(case)
-    regularisers = {"plain": None}
-    for strategy in STRATEGIES:
-        regularisers[strategy] = net.regulariser("MIN + EXP, screened")
-        regularisers[strategy].strategy = strategy
+    with_amm = {strategy: net.regulariser("MIN + EXP, screened") for strategy in STRATEGIES}
+    for strategy, amm in with_amm.items():
+        amm.strategy = strategy
+    regularisers = {"plain": None, **with_amm}
     counts: dict[str, list[tuple[int, int]]] = {name: [] for name in regularisers}
     for _ in range(repeats):
         x, y = images.batch(case.batch)
-        for name, amm in regularisers.items():
-            counts[name].append(count(partial(net.step, x, y, amm)))
+        for name, regulariser in regularisers.items():
+            counts[name].append(count(partial(net.step, x, y, regulariser)))
     found = {name: [int(median(values)) for values in zip(*pairs, strict=True)] for name, pairs in counts.items()}
-    wrong = regularisers["batched"].last.misclassified / case.batch
+    last = with_amm["batched"].last
+    assert last is not None  # it was called
     about = {"dataset": case.dataset, "arch": case.arch, "images": images.name, "batch": case.batch, "repeats": repeats}
-    return {**about, "misclassified": wrong, "launches_and_waits": found}
+    return {**about, "misclassified": last.misclassified / case.batch, "launches_and_waits": found}

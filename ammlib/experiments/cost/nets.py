@@ -10,16 +10,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from ammlib.data.batches import model_input
 from ammlib.data.datasets import data_root, load_data
+from ammlib.data.folders import at_once
 from ammlib.margin.amm import AMM
 from ammlib.models import make_model
-from ammlib.models.weights import load_weights
 from ammlib.report.measurements import VARIANTS
 from ammlib.training.device import best_device, placed
-from ammlib.training.prepare import make_regulariser, prepare_data, set_mode, trained_parameters
+from ammlib.training.execute import trained_weights
+from ammlib.training.prepare import prepare_data, set_mode, trained_parameters
 from ammlib.training.recipes import make_recipe
-from ammlib.training.runs import weights_path
 
 
 @dataclass(frozen=True)
@@ -83,7 +82,7 @@ class Net:
         self.optimizer = torch.optim.SGD(self.parameters, recipe.lr, recipe.momentum, weight_decay=recipe.weight_decay)
 
     def regulariser(self, variant: str, **changes: Any) -> AMM:
-        return make_regulariser(self.recipe.with_(**VARIANTS[variant], **changes))
+        return AMM(**self.recipe.with_(**VARIANTS[variant], **changes).arguments)
 
     def step(self, x: Tensor, y: Tensor, amm: AMM | None = None) -> None:
         logits = self.model(x)
@@ -121,13 +120,13 @@ class Images:
     def batch(self, size: int) -> tuple[Tensor, Tensor]:
         x, y = self.data.x_train, self.data.y_train
         rows = torch.randint(len(y), (size,), generator=self.generator)
-        return self.prepared(x[rows]), y[rows].to(self.device)
+        return self.prepared(at_once(x[rows])), y[rows].to(self.device)
 
     def test(self, count: int) -> Tensor:
-        return self.prepared(self.data.x_test[:count])
+        return self.prepared(at_once(self.data.x_test[:count]))
 
     def prepared(self, x: Tensor) -> Tensor:
-        x = model_input(x).to(self.device)
+        x = x.to(self.device)
         return x if self.size is None else F.interpolate(x, size=self.size, mode="bilinear")
 
 
@@ -136,7 +135,7 @@ def partly_trained(case: Case) -> tuple[Net, Images]:
     net, images = Net(case), Images(case.dataset)
     if case.fine_tuned and images.name == case.dataset:
         reference = make_recipe(case.dataset, case.arch, "reference", "short")
-        net.model.load_state_dict(load_weights(weights_path(reference, 0)))
+        net.model.load_state_dict(trained_weights(reference, 0))
         images.data = prepare_data(reference, images.data)
     else:
         warm_up(net, images)

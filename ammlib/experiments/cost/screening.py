@@ -25,6 +25,7 @@ class Recording(AMM):
 
     @property
     def kept(self) -> Tensor:
+        assert self.columns is not None  # there was a call
         return self.columns[3].nonzero().squeeze(1)
 
 
@@ -32,17 +33,24 @@ def agreement(model: nn.Module, exact: Recording, screened: Recording, terms: tu
     """How the last call of a screened regulariser agrees with that of the exact one, which gave these two terms."""
     rows, rows_screened = set(exact.kept.tolist()), set(screened.kept.tolist())
     weights = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    options = dict(retain_graph=True, materialize_grads=True)
-    full, fast = (torch.cat([g.flatten() for g in torch.autograd.grad(t, weights, **options)]).double() for t in terms)
-    cosine = float(F.cosine_similarity(full, fast, dim=0)) if full.any() or fast.any() else None  # None: all clamped
+    found = (torch.autograd.grad(t, weights, retain_graph=True, materialize_grads=True) for t in terms)
+    full, fast = (torch.cat([g.flatten() for g in gradients]).double() for gradients in found)
+    assert exact.last is not None and screened.last is not None  # both were called
+    both = cosine(full, fast) if full.any() or fast.any() else None  # None: all clamped
     return {
         "exact": len(rows),
         "found": len(rows & rows_screened),
         "added": len(rows_screened - rows),
-        "cosine": cosine,
+        "cosine": both,
         "misclassified": exact.last.misclassified,
         "attacked": screened.last.attacked,
     }
+
+
+def cosine(a: Tensor, b: Tensor) -> float:
+    """Of the angle between two vectors of any size; 0 if one of them is zero."""
+    a, b = (v / v.abs().max().clamp(min=torch.finfo(v.dtype).tiny) for v in (a, b))  # so that no square underflows
+    return float(F.cosine_similarity(a, b, dim=0))
 
 
 class Compared(Recording):
@@ -50,7 +58,8 @@ class Compared(Recording):
 
     def __init__(self, every: int, **options: Any) -> None:
         super().__init__(**{**options, "screen": None})
-        self.every, self.calls, self.notes = every, 0, []
+        self.every, self.calls = every, 0
+        self.notes: list[dict[str, Any]] = []
         self.other = Recording(**{**options, "screen": "auto"})
 
     def forward(self, model: nn.Module, x: Tensor, y: Tensor, logits: Tensor | None = None) -> Tensor:
@@ -74,7 +83,7 @@ def measure_net(dataset: str, arch: str, every: int, **changes: Any) -> dict[str
     recipe = screened_and_exact(dataset, arch, **changes)["exact"]
     data = prepare_data(recipe)
     training = Training(recipe, 0, data)  # without a checkpoint, which would not hold the comparisons
-    training.regulariser = compared = Compared(every, **recipe.arguments)
+    training.method.regulariser = compared = Compared(every, **recipe.arguments)
     training.run()
     if load_run(recipe, 0) is None:
         finish(training, data)

@@ -47,9 +47,10 @@ def timed(net: Net, variant: str, steps: int) -> AMM:
 
 def spent(amm: AMM) -> tuple[float, float]:
     """Milliseconds of screening, and of following trajectories to their end, in the last call."""
-    clock, follow = amm.follow.clock, amm.follow
-    screening = 0.0 if follow.part is everything else clock.between(follow.start, follow.end)
-    return screening, clock.between(follow.end, amm.margin.start)
+    follow, margin = amm.follow, amm.margin
+    assert isinstance(follow, Marked) and isinstance(margin, Marked)  # by `timed`
+    screening = 0.0 if follow.part is everything else follow.clock.between(follow.start, follow.end)
+    return screening, follow.clock.between(follow.end, margin.start)
 
 
 def measure(archs: Iterable[str] = tuple(CASES), repeats: int | None = None) -> dict[str, Any]:
@@ -62,13 +63,16 @@ def measure_net(case: Case, repeats: int | None = None, steps: tuple[int, ...] =
     net, images = partly_trained(case)
     repeats = repeats or case.repeats
     regularisers = {(name, u): timed(net, name, u) for name in VARIANTS for u in steps}
-    clock, plain, times, marks, wrong = Clock(net.device), [], {}, {}, []
+    times: dict[tuple[str, int], list[float]] = {}
+    marks: dict[tuple[str, int], list[tuple[float, float]]] = {}
+    clock, plain, wrong = Clock(net.device), [], []
     for _ in tqdm(range(repeats), f"steps of {case.arch}", leave=False):
         x, y = images.batch(case.batch)
         for key, amm in regularisers.items():
             plain.append(clock.milliseconds(partial(net.step, x, y)))
             times.setdefault(key, []).append(clock.milliseconds(partial(net.step, x, y, amm)))
             marks.setdefault(key, []).append(spent(amm))
+        assert amm.last is not None  # it was called
         wrong.append(amm.last.misclassified / case.batch)
     memory = peaks(net, x, y, [None, *regularisers])
     ordinary = median(plain)
