@@ -342,6 +342,20 @@ def test_a_crash_leaves_no_lock_behind(tmp_path):
     assert not (tmp_path / "run.lock").exists()
 
 
+def test_what_a_kill_right_after_storing_leaves_is_removed_unless_somebody_trains_the_run_anew():
+    run_or_load(tiny(), 0, progress=False)
+    checkpoint = checkpoint_path(tiny(), 0)
+    lock = checkpoint.with_suffix(".lock")
+    leftovers = (checkpoint, before(checkpoint), lock)
+    for path in leftovers:
+        path.touch()
+    with locked(lock, busy=pytest.fail):
+        run_or_load(tiny(), 0, progress=False)
+        assert checkpoint.exists() and before(checkpoint).exists()
+    run_or_load(tiny(), 0, progress=False)
+    assert not any(path.exists() for path in leftovers)
+
+
 def test_a_lock_is_held_by_one_at_a_time(tmp_path):
     inside, most = [], []
 

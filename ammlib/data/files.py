@@ -117,7 +117,11 @@ def locked(path: Path, busy: Callable[[str], object]) -> Iterator[None]:
     """
     while True:
         file = path.open("a+")
-        _lock(file, busy)
+        try:
+            _lock(file, busy)
+        except BaseException:  # such as that of a `busy` that does not want to wait
+            file.close()
+            raise
         with suppress(FileNotFoundError):  # whoever held it before has removed the file
             if os.path.samestat(os.fstat(file.fileno()), path.stat()):
                 break

@@ -3,7 +3,8 @@
 import platform
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +20,7 @@ from ammlib.margin.processes import is_main, world
 from ammlib.models.community import options_of
 from ammlib.models.pretrained import pretrained
 from ammlib.models.weights import load_weights, save_weights, weights_digest
-from ammlib.training.checkpoint import remove_checkpoint
+from ammlib.training.checkpoint import before, remove_checkpoint
 from ammlib.training.device import best_device, placed
 from ammlib.training.distributed import DistributedError, from_main, main_first
 from ammlib.training.evaluate import evaluate
@@ -35,6 +36,8 @@ def run_or_load(
 ) -> Run:
     """The stored run of this recipe and seed; otherwise (or with `force`) train, evaluate and store it."""
     stored = None if force else from_main(lambda: stored_run(recipe, seed))
+    if stored and is_main():
+        tidy_up(recipe, seed)
     return stored or execute(recipe, seed, force=force, progress=progress, callback=callback)
 
 
@@ -107,8 +110,25 @@ def alone(recipe: Recipe, seed: int) -> Iterator[None]:
 
     for path in (run_path(recipe, seed), weights_path(recipe, seed), checkpoint_path(recipe, seed)):
         require_writable(path.parent)
-    with locked(checkpoint_path(recipe, seed).with_suffix(".lock"), busy):
+    with locked(lock_path(recipe, seed), busy):
         yield
+
+
+def tidy_up(recipe: Recipe, seed: int) -> None:
+    """Remove what a process has left that was killed after it had stored the run, unless another trains it anew."""
+    checkpoint, lock = checkpoint_path(recipe, seed), lock_path(recipe, seed)
+    if not any(path.exists() for path in (checkpoint, before(checkpoint), lock)):
+        return
+
+    def busy(process: str) -> None:
+        raise BlockingIOError(f"process {process} is training it")
+
+    with suppress(OSError), locked(lock, busy):  # nor where nothing can be written
+        remove_checkpoint(checkpoint)
+
+
+def lock_path(recipe: Recipe, seed: int) -> Path:
+    return checkpoint_path(recipe, seed).with_suffix(".lock")
 
 
 def finished(recipe: Recipe, seed: int) -> Run | None:
