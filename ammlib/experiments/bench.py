@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ammlib.data.files import home
-from ammlib.experiments import scaling, soak, store, systems, tightness
+from ammlib.experiments import scaling, soak, store, systems, tightness, worth
 from ammlib.experiments.cost import attacks, growth, launches, screening, steps
 from ammlib.experiments.cost.nets import CASES
 from ammlib.margin.classifier import choose
@@ -36,6 +36,7 @@ PARTS = {
     "scaling": Part(scaling.measure, cost.scaling, scaling.NETS, scaling.__doc__),
     "tightness": Part(tightness.measure, tightness_report.tightness, tuple(tightness.PUBLISHED), tightness.__doc__),
     "systems": Part(systems.measure, systems_report.table, systems.NETS, systems.__doc__),
+    "worth": Part(worth.measure, tightness_report.enlarged, worth.NETS, worth.__doc__),
     "soak": Part(soak.measure, soak.table, ("mlp",), soak.__doc__),
 }
 DEFAULT = ("steps", "growth", "launches", "deepfool")  # screening trains a net from beginning to end

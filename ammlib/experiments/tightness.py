@@ -66,16 +66,16 @@ def measure(
         for method in PUBLISHED[arch]:
             model = published_net(arch, method)
             nets[arch]["methods"][method] = {
-                **own(model, x, y.to(x.device)),
+                **own(model, x, y.to(x.device), RADII),
                 "compared": against_others(model, x[:compared], f"{arch}, {method}", repeats),
             }
     return {"radii": RADII, "samples": samples, "nets": nets}
 
 
-def own(model: nn.Module, x: Tensor, y: Tensor) -> dict[str, Any]:
+def own(model: nn.Module, x: Tensor, y: Tensor, radii: Iterable[float]) -> dict[str, Any]:
     """Which images are classified correctly, both margins of each, and the accuracy under attack by radius."""
     found = {method: margins(model, (x, y), method=method, progress=False) for method in COMPARABLE}
-    accuracy = [float(robust(model, x, y, radius).float().mean()) for radius in tqdm(RADII, "PGD", leave=False)]
+    accuracy = [float(robust(model, x, y, radius).float().mean()) for radius in tqdm(radii, "PGD", leave=False)]
     norms = {method: m.norm.tolist() for method, m in found.items()}
     correct = found["tight"].correct
     assert correct is not None  # labels were given

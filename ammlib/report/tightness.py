@@ -10,7 +10,7 @@ from torch import Tensor
 from ammlib.report.measurements import Measured
 from ammlib.report.tables import aligned
 
-SHOWN_RADII = (0.5, 1.0, 2.0)
+SHOWN_RADII = (0.5, 1.0, 2.0)  # of many
 
 
 class Nearness(NamedTuple):
@@ -77,8 +77,9 @@ def tightness(measured: Measured) -> str:
 
 def enlarged(measured: Measured) -> str:
     """By how much training for it enlarged the margin, by DeepFool and by the tight attack; accuracy under PGD."""
-    radii = [measured["radii"].index(radius) for radius in SHOWN_RADII]
-    at = (f"PGD, r={radius:g}" for radius in SHOWN_RADII)
+    shown = [radius for radius in SHOWN_RADII if radius in measured["radii"]] or measured["radii"]
+    radii = [measured["radii"].index(radius) for radius in shown]
+    at = (f"PGD, r={radius:g}" for radius in shown)
     rows = [("net", "method", "DeepFool", "x reference", "tight", "x reference", "DeepFool / tight", *at)]
     for arch, net in measured["nets"].items():
         means = {method: mean_margins(found) for method, found in net["methods"].items()}
@@ -88,6 +89,21 @@ def enlarged(measured: Measured) -> str:
             by_deepfool, by_tight = (f"{ratio:.2f}" for ratio in grown)
             numbers = (f"{loose:.3f}", by_deepfool, f"{near:.3f}", by_tight, f"{loose / near:.2f}")
             rows.append((arch, method, *numbers, *(f"{found['robust'][i]:.0%}" for i in radii)))
+    return aligned(rows)
+
+
+def right_and_wrong(measured: Measured) -> str:
+    """Mean margins of the correctly classified and of the misclassified images apart."""
+    rows = [("net", "method", "images", "n", "DeepFool", "tight")]
+    for arch, net in measured["nets"].items():
+        for method, found in net["methods"].items():
+            for name, wanted in (("correct", 1), ("misclassified", 0)):
+                norms = {
+                    attack: [m for m, correct in zip(values, found["correct"], strict=True) if correct == wanted]
+                    for attack, values in found["norms"].items()
+                }
+                means = (f"{fmean(values):.3f}" if values else "" for values in norms.values())
+                rows.append((arch, method, name, str(len(norms["tight"])), *means))
     return aligned(rows)
 
 

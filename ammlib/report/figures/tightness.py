@@ -16,7 +16,7 @@ from ammlib.report.style import ATTACKS, AXES, COLOURS, legend_below
 from ammlib.report.tightness import ratios
 from ammlib.training.recipes import label
 
-NETS = {"mlp": "MLP", "lenet": "LeNet"}
+NETS = {"mlp": "MLP", "lenet": "LeNet", "resnet20": "ResNet-20"}
 LINES = {"deepfool": "--", "tight": "-"}
 
 
