@@ -108,6 +108,20 @@ def test_the_recipes_take_the_best_of_the_search(names):
     assert best.regulariser == make_recipe(best.dataset, best.arch, "amm", "short").regulariser
 
 
+@pytest.mark.parametrize("name", ["search_cifar10"])
+def test_at_the_tuned_scale_they_take_the_largest_margin_whose_error_is_not_above_the_controls(name):
+    found = {job.recipe: run.metrics for job in study(name) if (run := load_run(*job))}
+    controls = {recipe.lr: metrics["error"] for recipe, metrics in found.items() if recipe.method == "control"}
+    cells = {
+        recipe: metrics["margin"]
+        for recipe, metrics in found.items()
+        if recipe.method == "amm" and metrics["error"] <= controls[recipe.lr]
+    }
+    best = max(cells, key=cells.__getitem__)
+    chosen = make_recipe(best.dataset, best.arch, "amm", "tuned")
+    assert (best.regulariser, best.lr) == (chosen.regulariser, chosen.lr)
+
+
 def test_studies_share_their_runs():
     for scale in ("full", "short"):
         whole = [run for run in study("table2", scale) if run.seed < 2]
