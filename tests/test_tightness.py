@@ -10,10 +10,13 @@ import matplotlib.pyplot as plt
 import pytest
 import torch
 
-from ammlib.experiments import bench, store, tightness
+from ammlib.experiments import bench, store, tightness, worth
 from ammlib.report import figures
 from ammlib.report import tightness as report
 from ammlib.report.measurements import load
+from ammlib.training.execute import run_or_load
+from ammlib.training.recipes import make_recipe
+from ammlib.training.studies import Job
 
 
 @pytest.fixture(scope="module")
@@ -68,3 +71,25 @@ def test_the_rank_correlation_is_spearmans():
 
 def test_it_is_a_part_of_the_benchmarks():
     assert "tightness" in bench.PARTS and "tightness" not in bench.DEFAULT
+
+
+def test_right_and_wrong_images_are_told_apart():
+    found = {"correct": [1, 0, 1], "norms": {"deepfool": [1, 2, 4], "tight": [0.5, 1, 2.5]}, "robust": [0.6, 0.3]}
+    measured = {"radii": [0.1, 0.2], "nets": {"resnet20": {"methods": {"reference": found}}}}
+    rows = [line.split() for line in report.right_and_wrong(measured).splitlines()]
+    assert rows[1:] == [
+        ["resnet20", "reference", "correct", "2", "2.500", "1.500"],
+        ["resnet20", "reference", "misclassified", "1", "2.000", "1.000"],
+    ]
+    assert "PGD, r=0.2" in report.enlarged(measured) and "30%" in report.enlarged(measured)
+
+
+def test_what_a_margin_is_worth_is_measured_of_the_nets_at_hand(monkeypatch, tmp_path):
+    monkeypatch.setenv("AMMLIB_RESULTS", str(tmp_path))
+    monkeypatch.setenv("AMMLIB_CHECKPOINTS", str(tmp_path))
+    jobs = [Job(make_recipe("digits", "mlp", method, epochs=1, train_size=200), 0) for method in ("reference", "amm")]
+    monkeypatch.setattr(worth, "study", lambda *name: jobs)
+    run_or_load(*jobs[1], progress=False)
+    (net,) = worth.measure(["mlp"], samples=9)["nets"].values()
+    ((method, found),) = net["methods"].items()
+    assert method == "amm" and len(found["correct"]) == 9 and len(found["robust"]) == len(worth.RADII)
