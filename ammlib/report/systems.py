@@ -11,24 +11,30 @@ from ammlib.report.frame import compare, published
 from ammlib.report.style import AXES, style_of
 from ammlib.report.tables import Table, aligned, named, number
 
-QUOTED = {"dlsvm_noise": "dlsvm"}  # the published DLSVM has Gaussian noise
-
 
 def summary(measured: dict[str, Any]) -> DataFrame:
     """One row for each net and method of the study: means over the seeds, and what was measured of seed 0.
 
-    Columns: arch, method, `published` (its error on its own net), `error` in %, `margin` (DeepFool's, of all test
-    images), `deepfool` and `tight` (margins of the first of them), `ms` of a training step, `robust` accuracies in %.
+    Columns: arch, method, `published` (its error in the paper, if that is of this net), `error` in % and `margin`
+    (DeepFool's, of all test images) with `error_std` and `margin_std`, `deepfool` and `tight` (margins of the first
+    images), `ms` of a training step, `robust` accuracies in %.
     """
-    rows = compare("systems").pivot_table("ours", ["arch", "method"], "metric", sort=False, dropna=False).reset_index()
-    quoted = published().query("competitor and dataset == 'mnist' and metric == 'error'")
-    rows["published"] = rows.method.replace(QUOTED).map(quoted.groupby("method")["value"].min())
+    found, place = compare("systems"), ["arch", "method"]
+    ours, std = (found.pivot_table(value, place, "metric", sort=False, dropna=False) for value in ("ours", "std"))
+    stated = errors_published().rename(columns={"value": "published"})[[*place, "published"]]
+    rows = ours.join(std.add_suffix("_std")).reset_index().merge(stated, how="left", on=place)
     nets = {arch: net["methods"] for arch, net in measured.get("nets", {}).items()}
-    found = [nets.get(row.arch, {}).get(row.method, {}) for row in rows.itertuples()]
+    known = [nets.get(row.arch, {}).get(row.method, {}) for row in rows.itertuples()]
     for name in ("deepfool", "tight", "ms"):
-        rows[name] = [one.get(name, math.nan) for one in found]
-    rows["robust"] = [[100 * share for share in one.get("robust", [])] for one in found]
+        rows[name] = [one.get(name, math.nan) for one in known]
+    rows["robust"] = [[100 * share for share in one.get("robust", [])] for one in known]
     return rows
+
+
+def errors_published() -> DataFrame:
+    """The paper's errors on MNIST, its own and quoted ones, one for each net and method."""
+    stated = published().query("dataset == 'mnist' and metric == 'error' and condition == '' and bound == ''")
+    return stated.drop_duplicates(["arch", "method"], keep="last")
 
 
 def table(measured: dict[str, Any]) -> Table:
@@ -39,9 +45,13 @@ def table(measured: dict[str, Any]) -> Table:
     cells = [header]
     for row in rows.itertuples():
         robust = [f"{share:.0f}" for share in row.robust] or [""] * len(radii)
-        values = [number(value) for value in (row.published, row.error, row.margin, row.tight)]
-        cells.append((row.arch, named(row.method), *values, *robust, number(row.ms), number(row.ms / plain[row.arch])))
-    return aligned(cells)
+        ours = number(row.error, row.error_std), number(row.margin, row.margin_std), number(row.tight)
+        times = number(row.ms), number(row.ms / plain[row.arch])
+        cells.append((row.arch, named(row.method), number(row.published), *ours, *robust, *times))
+    quoted = errors_published().query("competitor")
+    elsewhere = quoted[~quoted.arch.isin(rows.arch)].itertuples()
+    others = (f"{named(row.method)} {number(row.value)} % ({row.arch}; {row.note})" for row in elsewhere)
+    return aligned(cells, "published of other nets: " + ", ".join(others))
 
 
 def error_against_margin(measured: dict[str, Any]) -> Figure:

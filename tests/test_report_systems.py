@@ -1,0 +1,51 @@
+"""Facts about notebook 10's table, figure and verdict, from made-up runs and measurements."""
+
+import pytest
+
+from ammlib.report import systems
+from ammlib.training.runs import Run, store_run
+from ammlib.training.studies import study
+
+pytestmark = pytest.mark.usefixtures("own_folders")
+
+
+def store(arch, seeds=2, **metrics):
+    """Runs with an error and a margin each, the seeds a hundredth apart."""
+    for recipe, seed in study("systems"):
+        if recipe.arch == arch and recipe.method in metrics and seed < seeds:
+            error, margin = metrics[recipe.method]
+            numbers = {"error": error + 0.01 * seed, "margin": margin + 0.01 * seed}
+            about = dict(train_images=1, weights="", versions={}, device="cpu", seconds=0.0)
+            store_run(Run(recipe, seed, numbers, history=[], **about))
+
+
+def measured(arch, **values):
+    """The margin by the tight attack and the time of a step of each method."""
+    known = {method: dict(tight=tight, ms=ms, robust=[0.5]) for method, (tight, ms) in values.items()}
+    return {"radii": [1.0], "nets": {arch: {"methods": known}}}
+
+
+def cells(table, **where):
+    frame = table.frame
+    for name, value in where.items():
+        frame = frame[frame[name] == value]
+    (line,) = frame.to_dict("records")
+    return line
+
+
+def test_a_published_error_stands_in_the_row_of_its_own_net():
+    rows = systems.summary({}).set_index(["arch", "method"]).published
+    assert (rows["mlp", "dropconnect"], rows["lenet", "dropconnect"]) == (1.20, 0.63)
+    assert (rows["mlp", "bayes_by_backprop"], rows["lenet", "crn"], rows["lenet", "disturblabel"]) == (1.32, 0.73, 0.63)
+    assert (rows["mlp", "amm"], rows["lenet", "amm"], rows["mlp", "reference"]) == (0.90, 0.56, 1.79)
+    elsewhere = ("lenet", "bayes_by_backprop"), ("mlp", "crn"), ("mlp", "dlsvm"), ("mlp", "dlsvm_noise")
+    assert rows[[*elsewhere, ("lenet", "l_softmax"), ("lenet", "em_softmax"), ("mlp", "elsayed")]].isna().all()
+    (note,) = systems.table({}).notes
+    assert "DLSVM 0.87 % (mlp512; Gaussian), L-Softmax 0.31 % (liunet" in note and "DropConnect" not in note
+
+
+def test_the_table_has_means_deviations_and_what_was_measured():
+    store("mlp", reference=(2.0, 1.0), mma=(1.5, 2.0))
+    line = cells(systems.table(measured("mlp", reference=(0.9, 4.0), mma=(1.7, 40.0))), net="mlp", method="MMA")
+    assert (line["error %"], line["margin"]) == ("1.50 ± 0.01", "2.00 ± 0.01")
+    assert [line[name] for name in ("tight", "PGD 1", "ms a step", "x plain")] == ["1.70", "50", "40.00", "10.00"]
