@@ -1,6 +1,8 @@
 """Facts about notebook 10's table, figure and verdict, from made-up runs and measurements."""
 
+import matplotlib.pyplot as plt
 import pytest
+from matplotlib.text import Annotation, Text
 
 from ammlib.report import systems
 from ammlib.training.runs import Run, store_run
@@ -49,3 +51,23 @@ def test_the_table_has_means_deviations_and_what_was_measured():
     line = cells(systems.table(measured("mlp", reference=(0.9, 4.0), mma=(1.7, 40.0))), net="mlp", method="MMA")
     assert (line["error %"], line["margin"]) == ("1.50 ± 0.01", "2.00 ± 0.01")
     assert [line[name] for name in ("tight", "PGD 1", "ms a step", "x plain")] == ["1.70", "50", "40.00", "10.00"]
+
+
+def test_the_figure_names_what_has_run_and_leaves_out_a_net_with_nothing_but_the_reference():
+    store("mlp", reference=(2.0, 1.0), amm=(1.0, 1.6), dropconnect=(1.0, 1.6), dlsvm=(1.01, 1.61))
+    store("lenet", reference=(1.0, 1.2))
+    figure = systems.error_against_margin(measured("mlp", amm=(1.4, 1.0)))
+    (axes,) = figure.axes
+    names = [text for text in axes.texts if isinstance(text, Annotation)]
+    assert axes.get_title() == "mlp"
+    assert {text.get_text() for text in names} == {"reference", "AMM", "DropConnect", "DLSVM"}
+    figure.draw_without_rendering()
+    boxes = [Text.get_window_extent(name) for name in names]  # without the lines to their points
+    assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
+    plt.close(figure)
+
+
+def test_with_no_runs_the_figure_says_so():
+    (axes,) = systems.error_against_margin({}).axes
+    assert [text.get_text() for text in axes.texts] == ["not run yet"]
+    plt.close("all")
