@@ -4,6 +4,7 @@ import matplotlib.pyplot as plt
 import pytest
 from matplotlib.text import Annotation, Text
 
+from ammlib.methods.registry import METHODS
 from ammlib.report import systems
 from ammlib.training.runs import Run, store_run
 from ammlib.training.studies import study
@@ -51,6 +52,40 @@ def test_the_table_has_means_deviations_and_what_was_measured():
     line = cells(systems.table(measured("mlp", reference=(0.9, 4.0), mma=(1.7, 40.0))), net="mlp", method="MMA")
     assert (line["error %"], line["margin"]) == ("1.50 ± 0.01", "2.00 ± 0.01")
     assert [line[name] for name in ("tight", "PGD 1", "ms a step", "x plain")] == ["1.70", "50", "40.00", "10.00"]
+
+
+def test_the_verdict_says_what_is_larger_by_how_much_and_what_has_not_run():
+    own = dict(l_softmax=(1.8, 1.5), em_softmax=(1.9, 1.03), dlsvm=(0.9, 1.3))
+    store("mlp", reference=(2.0, 1.0), amm=(1.0, 1.6), mma=(1.02, 2.0), boundary=(1.5, 2.0), **own)
+    table = systems.verdict(measured("mlp", reference=(0.8, 4.0), l_softmax=(1.0, 5.0)))
+    feature = cells(table, kind="margin in feature space", net="mlp")
+    assert feature["margin larger than the reference's"] == "L-Softmax ×1.50 / 1.25, DLSVM ×1.30"
+    assert feature["not larger"] == "EM-Softmax ×1.03"  # by less than 5 %
+    assert (feature["error below AMM's"], feature["margin above AMM's, error not"]) == ("DLSVM", "none")
+    assert (feature["a step, x plain"], feature["missing"]) == ("L-Softmax 1.2", "DLSVM + noise")
+    inputs = cells(table, kind="input margin", net="mlp")
+    assert inputs["margin above AMM's, error not"] == "MMA"  # 2 % more errors are not more; the boundary's 50 % are
+    noise = cells(table, kind="noise", net="mlp")
+    assert noise["margin larger than the reference's"] == noise["error below AMM's"] == "not run"
+    assert noise["missing"] == "DisturbLabel, DropConnect, Bayes"
+
+
+def test_seeds_that_differ_as_much_decide_nothing():
+    store("mlp", reference=(2.0, 1.0), crn=(2.0, 1.1))
+    rows = systems.summary({}).set_index(["arch", "method"]).loc["mlp"]
+    assert systems.exceeds(rows, "margin", "crn", "reference")
+    rows.loc["crn", "margin_std"] = 0.06
+    assert not systems.exceeds(rows, "margin", "crn", "reference")
+    rows.loc["crn", "margin_std"] = float("nan")  # one seed: 5 % alone
+    assert systems.exceeds(rows, "margin", "crn", "reference")
+    table = systems.verdict({})
+    assert cells(table, kind="contraction, small Jacobian", net="mlp")["error below AMM's"] == "not run"  # AMM has not
+
+
+def test_every_method_of_the_study_has_a_kind():
+    kinds = [method for methods in systems.KINDS.values() for method in methods]
+    assert sorted(["reference", *kinds]) == sorted({job.recipe.method for job in study("systems")})
+    assert {*systems.SHORT} <= {*METHODS}
 
 
 def test_the_figure_names_what_has_run_and_leaves_out_a_net_with_nothing_but_the_reference():

@@ -1,6 +1,7 @@
-"""Who enlarges the margin: the systems that the paper compares with, beside AMM, as a table and a figure."""
+"""Who enlarges the margin: the systems that the paper compares with, beside AMM, as a table, a figure and a verdict."""
 
 import math
+from collections.abc import Iterable
 from itertools import product
 from typing import Any
 
@@ -26,6 +27,18 @@ SHORT = {  # names beside a point, where the method's own is long
 }
 AWAY = (6, 12, 20, 30, 42)  # points of a name from its point
 AROUND = ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (1, -1), (-1, 1), (-1, -1))  # to which side: right, up
+KINDS = {
+    "margin in feature space": ("l_softmax", "em_softmax", "dlsvm", "dlsvm_noise"),
+    "contraction, small Jacobian": ("crn", "sokolic", "jacobian"),
+    "noise": ("disturblabel", "dropconnect", "bayes_by_backprop"),
+    "input margin": ("amm", "elsayed", "deep_defense", "mma", "boundary"),
+}
+
+LEAST = 0.05  # a smaller difference is none
+RULE = (
+    "larger, below, above: by more than 5 % and, with several seeds, by more than two combined standard deviations; "
+    "factors: of DeepFool's margin, mean over all test images / of the tight margin of seed 0"
+)
 
 
 def summary(measured: dict[str, Any]) -> DataFrame:
@@ -141,6 +154,52 @@ def name_points(axes: Axes, rows: DataFrame) -> None:
         words.set_position(place)
         words.arrow_patch.set_visible(not beside)  # where it is plain whose name it is
         marks.append(there)
+
+
+# ---- a verdict
+
+
+def verdict(measured: dict[str, Any]) -> Table:
+    """For each kind of method and each net: which enlarge the margin, by what factor, and which are ahead of AMM."""
+    header = ("kind", "net", "margin larger than the reference's", "not larger", "error below AMM's")
+    cells = [(*header, "margin above AMM's, error not", "a step, x plain", "missing")]
+    rows = summary(measured).set_index("method")
+    for kind, methods in KINDS.items():
+        for arch, own in rows.groupby("arch", sort=False):
+            known = own.error.notna() & own.error.notna()["reference"]
+            ran = [method for method in methods if known[method]]
+            larger = [method for method in ran if exceeds(own, "margin", method, "reference")]
+            lower = [method for method in ran if exceeds(own, "error", "amm", method)]
+            wider = [method for method in ran if exceeds(own, "margin", method, "amm")]
+            ahead = [method for method in wider if not exceeds(own, "error", method, "amm")]
+            factors = {method: f"{short(method)} {factor(own, method)}" for method in ran}
+            cost = own.ms / own.ms["reference"]
+            line = (
+                listed((factors[method] for method in larger), bool(ran)),
+                listed((factors[method] for method in ran if method not in larger), bool(ran)),
+                listed(map(short, lower), bool(ran) and known["amm"]),
+                listed(map(short, ahead), bool(ran) and known["amm"]),
+                ", ".join(f"{short(method)} {cost[method]:.1f}" for method in ran if cost[method] > 0),
+                ", ".join(short(method) for method in methods if method not in ran),
+            )
+            cells.append((kind, arch, *line))
+    return aligned(cells, RULE)
+
+
+def exceeds(rows: DataFrame, metric: str, one: str, other: str) -> bool:
+    """Is it larger by more than 5 %, and by more than two combined standard deviations if there are several seeds?"""
+    spread = math.hypot(*rows.loc[[one, other], f"{metric}_std"].fillna(0))
+    return rows[metric][one] - rows[metric][other] > max(LEAST * rows[metric][other], 2 * spread)
+
+
+def factor(rows: DataFrame, method: str) -> str:
+    """How many times the reference's margin, by DeepFool and, if that was measured, by the tight attack."""
+    deepfool, tight = (rows[name][method] / rows[name]["reference"] for name in ("margin", "tight"))
+    return f"×{deepfool:.2f}" + (f" / {tight:.2f}" if tight > 0 else "")
+
+
+def listed(names: Iterable[str], ran: bool) -> str:
+    return ", ".join(names) or ("none" if ran else "not run")
 
 
 def short(method: str) -> str:
