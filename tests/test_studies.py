@@ -122,6 +122,18 @@ def test_at_the_tuned_scale_they_take_the_largest_margin_whose_error_is_not_abov
     assert (best.regulariser, best.lr) == (chosen.regulariser, chosen.lr)
 
 
+def test_the_systems_take_the_best_of_their_search():
+    found = {}
+    for job in study("search_systems"):
+        found.setdefault(job.recipe.method, []).append((load_run(*job), job.recipe.arguments))
+    complete = {method: trials for method, trials in found.items() if all(run for run, _ in trials)}
+    assert len(complete) >= 7 and {len(trials) for trials in found.values()} == {6}
+    for method, trials in complete.items():
+        _, best = min(trials, key=lambda trial: trial[0].metrics["error"])
+        chosen = make_recipe("mnist", "mlp", method, "short").arguments
+        assert {**best, "kl": 0} == {**chosen, "kl": 0}  # whose weight goes with the number of images
+
+
 def test_studies_share_their_runs():
     for scale in ("full", "short"):
         whole = [run for run in study("table2", scale) if run.seed < 2]
