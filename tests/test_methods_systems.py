@@ -387,7 +387,7 @@ def test_the_transposed_map_is_the_adjoint():
 
 
 def test_spectral_norms_stay_at_one_or_below():
-    training = start(tiny("crn", iterations=5))
+    training = start(tiny("crn"))
     for x, y in training.batches.epoch(0):
         for layer, shape in input_shapes(training.model, (1, 8, 8)):
             assert spectral_norm(layer, shape) <= 1 + 2e-3
@@ -395,9 +395,8 @@ def test_spectral_norms_stay_at_one_or_below():
 
 
 def test_after_training_spectral_norms_are_near_one_and_the_certified_margin_holds():
-    """One iteration a step, the recipe's, finds norms from below: at the end 2 % are missed, on the way up to 20 %."""
-    training = start(tiny("crn", epochs=10))
-    assert training.recipe.arguments["iterations"] == 1
+    """The recipe's few iterations a step find norms from below: on the way 5 % are missed, at the end 0.2 %."""
+    training = start(tiny("crn", C=1.0, epochs=10))
     end_epoch, norms = training.end_epoch, []
 
     def noted():
@@ -406,14 +405,14 @@ def test_after_training_spectral_norms_are_near_one_and_the_certified_margin_hol
 
     training.end_epoch = noted
     training.run(progress=False)
-    assert max(max(found) for found in norms) <= 1.2 and max(norms[-1]) <= 1.02
+    assert max(max(found) for found in norms) <= 1.05 and max(norms[-1]) <= 1.002
     x = training.x_test[:30].float() / 255
     certified, tight = certified_margins(training.model, x), margins(training.model, x, method="tight", progress=False)
     assert (certified > 0).all() and (certified <= tight.norm + 1e-5)[tight.success].all() and tight.success.any()
 
 
 def test_hidden_layers_that_never_stretch_are_left_as_they_are():
-    ours, plain = start(tiny("crn")), start(tiny("dlsvm"))
+    ours, plain = start(tiny("crn", C=1.0)), start(tiny("dlsvm", C=1.0))
     with torch.no_grad():
         for layer in weighted(ours.model)[:-1]:
             layer.weight *= 0.3

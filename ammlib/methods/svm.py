@@ -41,10 +41,11 @@ class CRN(DLSVM):
     """CRN-style: DLSVM on hidden layers whose spectral norm is kept at 1 or below, so that the margin in the features
     is a lower bound of that in the inputs. How the authors project, their C and schedule could not be had.
 
-    Norms are found by power iteration, one iteration a step from where the last one ended: the state.
+    Norms are found by power iteration, a few iterations a step from where the last one ended: the state. That finds
+    them from below: with five at most 2 % were missed while learning, 1e-6 at the end; with one 5 %.
     """
 
-    def __init__(self, C: float = 1.0, iterations: int = 1) -> None:
+    def __init__(self, C: float = 1.0, iterations: int = 5) -> None:
         super().__init__(C)
         check_positive(iterations=iterations)
         self.iterations = iterations
