@@ -20,6 +20,7 @@ from ammlib.data.vision import torchvision
 from ammlib.margin.baselines import Refined
 from ammlib.margin.tight import tight
 
+X, Y = torch.linspace(-1, 1, 4 * 64).view(4, 64), torch.arange(4) % 2
 REGULARISERS = {"min": AMM, "avg": lambda: AMM("avg"), "elsayed": Elsayed, "refined": Refined}
 
 
@@ -141,6 +142,31 @@ def test_logits_of_another_precision_are_not_trusted(precision, digits):
         logits = net(x)
     assert logits.dtype == precision
     assert all(map(torch.equal, numbers(net, x, y, logits), expected))
+
+
+class OfItsOwn(nn.Module):
+    """Works in a precision of its own, by its weights or by autocast inside."""
+
+    def __init__(self, dtype, inside):
+        super().__init__()
+        self.net, self.dtype, self.inside = mlp().to(torch.float32 if inside else dtype), dtype, inside
+
+    def forward(self, x):
+        with torch.autocast("cpu", self.dtype, enabled=self.inside):
+            return self.net(x if self.inside else x.to(self.dtype))
+
+
+@pytest.mark.parametrize("strategy", ["frugal", "batched"])
+@pytest.mark.parametrize(
+    "dtype, inside", [(torch.bfloat16, True), (torch.bfloat16, False), (torch.float64, False)], ids=str
+)
+def test_logits_may_have_another_precision_than_the_data(dtype, inside, strategy, digits):
+    net, x, y = OfItsOwn(dtype, inside), digits[0][:20].float(), digits[1][:20]
+    for regulariser in (AMM(strategy=strategy), AMM("avg", strategy=strategy), Elsayed(), Refined()):
+        value = regulariser(net, x, y, logits=net(x))
+        assert value > 0 and value.dtype == torch.float32 and any(g.any() for g in gradients(value, net))
+    for found in (deepfool(net, x, strategy=strategy), tight(net, x), margins(net, (x, y), progress=False)):
+        assert found.norm.dtype == torch.float32 and found.norm.isfinite().all() and found.success.any()
 
 
 def test_a_loss_under_autocast_is_trained_as_usual(digits):
@@ -271,6 +297,33 @@ def test_any_other_output_is_an_error_that_names_it(form, digits):
             call()
 
 
+@pytest.mark.parametrize("classes", [1, 10])
+def test_a_net_that_squeezes_a_batch_of_one_has_the_numbers_of_one_that_does_not(classes, digits):
+    net = make_net(lambda: nn.Sequential(mlp(), nn.Linear(10, classes)), dtype=torch.float32)
+    squeezing, x, y = Gives(net, torch.squeeze), digits[0][:20].float(), digits[1][:20] % 2
+    assert all(map(torch.equal, numbers(squeezing, x, y), numbers(net, x, y)))
+    for i in range(3):
+        one, label = x[i : i + 1], y[i : i + 1]
+        assert torch.equal(AMM()(squeezing, one, label, logits=squeezing(one)), AMM()(net, one, label))
+
+
+@pytest.mark.parametrize(
+    "form, error, message",
+    [
+        (lambda f: f.argmax(1), TypeError, "floating-point, got torch.int64; predicted classes have no margin"),
+        (lambda f: f > 0, TypeError, "floating-point, got torch.bool"),
+        (torch.mean, ValueError, r"logits must have shape \(4, classes\), got \(1,\)"),
+        (lambda f: f[:3], ValueError, r"logits must have shape \(4, classes\), got \(3, 10\)"),
+        (lambda f: f[:, :, None], ValueError, r"logits must have shape \(4, classes\), got \(4, 10, 1\)"),
+    ],
+)
+def test_a_tensor_that_holds_no_logits_is_an_error_that_says_so(form, error, message, digits):
+    model, x, y = Gives(make_net(mlp, dtype=torch.float32), form), digits[0][:4].float(), digits[1][:4]
+    for call in (lambda: deepfool(model, x), lambda: AMM()(model, x, y), lambda: margins(model, x, progress=False)):
+        with pytest.raises(error, match=message):
+            call()
+
+
 # ---- nothing is fooled
 
 
@@ -397,6 +450,31 @@ def test_tokens_are_refused(dtype):
             TypeError, match=f"floating-point tensor, got {dtype}; tokens have no margin, embeddings do"
         ):
             call(net, tokens, y)
+
+
+@pytest.mark.parametrize(
+    "x, message",
+    [
+        (X.numpy(), "x must be a tensor, got ndarray"),
+        (X.tolist(), "x must be a tensor, got list"),
+        (X.to(torch.complex64), "floating-point tensor, got torch.complex64$"),
+        (X.to_sparse(), "dense tensor with values, got torch.sparse_coo on device cpu"),
+        (X.to("meta"), "dense tensor with values, got torch.strided on device meta"),
+    ],
+    ids=["numpy", "list", "complex", "sparse", "meta"],
+)
+def test_what_holds_no_real_numbers_is_refused(x, message):
+    net = linear(2)
+    for call in (deepfool, tight, lambda net, x: AMM()(net, x, Y)):
+        with pytest.raises(TypeError, match=message):
+            call(net, x)
+
+
+@pytest.mark.parametrize("y, given", [(Y.tolist(), "list"), (Y.numpy(), "ndarray")])
+def test_labels_that_are_no_tensor_are_refused(y, given):
+    for call in (deepfool, AMM(), Elsayed()):
+        with pytest.raises(TypeError, match=f"labels must be a tensor, got {given}"):
+            call(linear(2), X, y)
 
 
 # ---- kept whole

@@ -19,9 +19,9 @@ T = TypeVar("T")
 
 
 def class_logits(model: nn.Module, x: Tensor) -> Tensor:
-    """Logits (B, C) of any classifier, single-logit ones included."""
+    """Logits (B, C) of any classifier, single-logit ones included, in the precision of x."""
     try:
-        return as_classes(model(x))
+        return as_classes(model(x), len(x)).to(x.dtype)
     except RuntimeError as error:
         like = parameters_like(model)
         if like is None or like.dtype == x.dtype:
@@ -29,12 +29,15 @@ def class_logits(model: nn.Module, x: Tensor) -> Tensor:
         raise TypeError(f"x is {x.dtype}, the model's weights are {like.dtype}: convert one of them") from error
 
 
-def as_classes(output: Any) -> Tensor:
+def as_classes(output: Any, samples: int | None = None) -> Tensor:
     """Logits as (B, C): a single logit f, whose sign is the prediction, becomes the two logits (0, f)."""
     f = output["logits"] if isinstance(output, Mapping) and "logits" in output else getattr(output, "logits", output)
     if not isinstance(f, Tensor):
         raise TypeError(f"a classifier gives a tensor of logits, or an output with `.logits`; got {type(f).__name__}")
-    f = f.unsqueeze(1) if f.ndim == 1 else f
+    if not f.is_floating_point():
+        raise TypeError(f"logits must be floating-point, got {f.dtype}; predicted classes have no margin")
+    if f.ndim < 2:  # a logit a sample; or a net squeezes its output, and with it a batch of one
+        f = f.reshape(1, -1) if samples == 1 else f.unsqueeze(-1)
     return torch.cat([torch.zeros_like(f), f], 1) if f.shape[1:] == (1,) else f
 
 
@@ -104,22 +107,26 @@ def as_tensor(values: Any, like: Tensor | None = None) -> Any:
     """Tensors, or numpy arrays in the precision of `like`, on its device; None stays None."""
     if values is None:
         return None
-    tensor = torch.as_tensor(values)
+    given = isinstance(values, Tensor)  # the rest is copied: some arrays may not be written to, pandas' have to ask
+    tensor = values if given else torch.tensor(values.__array__() if hasattr(values, "__array__") else values)
     if like is None:
         return tensor
-    convert = tensor is not values and tensor.is_floating_point()  # numpy's floats are double unless told otherwise
+    convert = not given and tensor.is_floating_point()  # numpy's floats are double unless told otherwise
     return tensor.to(like.device, like.dtype if convert else None)
 
 
 def check_images(x: Tensor) -> None:
-    """Reject an empty batch, integers, and a mode without gradients."""
+    """Reject an empty batch, what holds no real numbers, and a mode without gradients."""
     if torch.is_inference_mode_enabled():
         raise RuntimeError("the attack needs gradients, which torch.inference_mode() forbids; torch.no_grad() is fine")
+    if not isinstance(x, Tensor):
+        raise TypeError(f"x must be a tensor, got {type(x).__name__}")
+    if x.is_meta or x.layout != torch.strided:
+        raise TypeError(f"x must be a dense tensor with values, got {x.layout} on device {x.device}")
     if not x.is_floating_point():
-        hint = (
-            "scale uint8 images to [0, 1] first" if x.dtype == torch.uint8 else "tokens have no margin, embeddings do"
-        )
-        raise TypeError(f"x must be a floating-point tensor, got {x.dtype}; {hint}")
+        hints = dict.fromkeys((torch.int64, torch.int32), "; tokens have no margin, embeddings do")
+        hints[torch.uint8] = "; scale uint8 images to [0, 1] first"
+        raise TypeError(f"x must be a floating-point tensor, got {x.dtype}{hints.get(x.dtype, '')}")
     if x.ndim < 2:
         raise ValueError(f"x must be a batch of samples, (B, ...), got shape {tuple(x.shape)}")
     if len(x) == 0 and world() == 1:  # of several processes, some may have no share of the last batch
@@ -131,13 +138,11 @@ def check_values(x: Tensor, f: Tensor, y: Tensor) -> Tensor: ...
 @overload
 def check_values(x: Tensor, f: Tensor, y: Tensor | None) -> Tensor | None: ...
 def check_values(x: Tensor, f: Tensor, y: Tensor | None) -> Tensor | None:
-    """The labels as int64 (B,), after rejecting what would give meaningless margins: shapes, NaN, values out of range.
+    """The labels as int64 (B,), after rejecting what would give meaningless margins: NaN, values out of range.
 
     All values are looked at together, since on a GPU every look waits for all that came before: a sum is not finite if
     one of its terms is not.
     """
-    if f.ndim != 2 or f.shape[0] != len(x):
-        raise ValueError(f"logits must have shape ({len(x)}, classes), got {tuple(f.shape)}")
     seen = [x.sum(dtype=torch.float64), f.sum(dtype=torch.float64)]
     y = None if y is None else as_labels(y, *f.shape)
     if y is not None and len(y):
@@ -154,6 +159,8 @@ def check_values(x: Tensor, f: Tensor, y: Tensor | None) -> Tensor | None:
 
 def as_labels(y: Tensor, samples: int, classes: int = 2) -> Tensor:
     """Class indices of any integer type, or for two classes 0. and 1., of shape (B,) or (B, 1), as int64 (B,)."""
+    if not isinstance(y, Tensor):
+        raise TypeError(f"labels must be a tensor, got {type(y).__name__}")
     y = y.squeeze(1) if y.shape == (samples, 1) else y
     if y.shape != (samples,):
         raise ValueError(f"labels must have shape ({samples},), got {tuple(y.shape)}")
@@ -195,4 +202,4 @@ def why_not_fooled(f: Tensor) -> str:
         return "the outputs look like probabilities: leave out the final softmax or sigmoid, the attack needs logits"
     if constant:
         return "the logits are the same for all samples: the net seems dead"
-    return "its gradients may vanish, or it may need more `steps`"
+    return "its gradients may vanish or be cut off (`detach`, `no_grad`), or it may need more `steps`"

@@ -23,6 +23,8 @@ class View(NamedTuple):
 
     @classmethod
     def of(cls, points: Tensor, f: Tensor) -> "View":
+        if f.ndim != 2 or len(f) != len(points):
+            raise ValueError(f"logits must have shape ({len(points)}, classes), got {tuple(f.shape)}")
         return cls(points, f, *f.detach().max(1))
 
     def at(self, rows: Tensor | slice) -> "View":
@@ -42,7 +44,7 @@ def known_view(model: nn.Module, x: Tensor, logits: Tensor | None) -> View | Non
     """The clean samples with the caller's logits, if these are what a look would give."""
     if logits is None or differs_in_eval_mode(model) or torch.is_autocast_enabled(x.device.type):
         return None
-    f = as_classes(logits).detach()
+    f = as_classes(logits, len(x)).detach()
     return View.of(x, f) if f.dtype == x.dtype else None
 
 
