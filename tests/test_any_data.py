@@ -40,6 +40,12 @@ class Stream(IterableDataset):
         return zip(X, Y, strict=True)
 
 
+def unwritable(values):
+    array = values.numpy().copy()
+    array.setflags(write=False)
+    return array
+
+
 FORMS = {
     "pair": lambda: (X, Y),
     "pair in a list": lambda: [X, Y],
@@ -47,6 +53,9 @@ FORMS = {
     "vectors, labels as a column": lambda: (X.flatten(1), Y[:, None]),
     "numpy": lambda: (X.numpy(), Y.numpy()),
     "numpy, float64": lambda: (X.double().numpy(), Y.numpy().astype(np.int32)),
+    "numpy, not to be written to": lambda: (unwritable(X), unwritable(Y)),
+    "labels in a list": lambda: (X, Y.tolist()),
+    "labels in a list of batches": lambda: [(x, y.tolist()) for x, y in PARTS],
     "numpy images, tensor labels": lambda: (X.double().numpy(), Y),
     "dataset": lambda: TensorDataset(X, Y),
     "dataset of dicts": lambda: Samples(lambda x, y: {"pixel_values": x, "labels": y}),
@@ -76,6 +85,7 @@ UNLABELLED = {
 
 
 @pytest.mark.parametrize("form", FORMS)
+@pytest.mark.filterwarnings("error")
 def test_margins_are_the_same_in_any_form(form):
     found, expected = margins(net(), FORMS[form](), progress=False), deepfool(net(), X)
     torch.testing.assert_close(found.norm, expected.norm, rtol=0, atol=1e-5)
@@ -93,6 +103,28 @@ def test_numpy_arrays_take_the_precision_of_the_model():
     for array in (X.numpy(), X.double().numpy()):
         assert margins(net(torch.float64), array, progress=False).norm.dtype == torch.float64
         assert margins(net(torch.float32), array, progress=False).norm.dtype == torch.float32
+
+
+def test_a_pandas_table_is_an_array_whose_rows_are_samples():
+    pandas = pytest.importorskip("pandas", reason="pip install -r requirements-ecosystem.txt")
+    table = pandas.DataFrame(X.flatten(1).double().numpy()).assign(label=Y.numpy())
+    part = table[table.label > 0]  # whose rows keep their numbers
+    found = margins(net(), (part.drop(columns="label"), part.label), batch_size=7, progress=False)
+    expected = deepfool(net(), X[Y > 0])
+    torch.testing.assert_close(found.norm, expected.norm, rtol=0, atol=1e-5)
+    assert torch.equal(found.correct, expected.prediction == Y[Y > 0])
+
+
+@pytest.mark.parametrize("std", [(0.5, 0.2, 0.1), torch.tensor([0.5, 0.2, 0.1]), np.array([0.5, 0.2, 0.1])], ids=type)
+@pytest.mark.filterwarnings("error")
+def test_norms_in_units_of_the_standard_deviation_want_one_number_a_channel(std):
+    net = make_net(lambda: nn.Sequential(nn.Flatten(), nn.Linear(48, 5)), dtype=torch.float32)
+    x = torch.rand(6, 3, 4, 4)
+    expected = (deepfool(net, x).delta / torch.tensor([0.5, 0.2, 0.1]).view(3, 1, 1)).flatten(1).norm(dim=1)
+    torch.testing.assert_close(margins(net, x, std=std, progress=False).norm, expected)
+    for numbers in ((0.5, 0.2), (0.5, 0.2, 0.1, 0.1)):
+        with pytest.raises(ValueError, match=f"std has {len(numbers)} numbers, the data have 3 channels"):
+            margins(net, x, std=numbers, progress=False)
 
 
 def test_dicts_have_any_keys():
@@ -123,6 +155,9 @@ BYTES = (255 * X).byte()
         (iter(()), {}, ValueError, "there are no samples"),
         (X.numpy()[:0], {}, ValueError, "empty"),
         (DataLoader(TensorDataset(X[:0])), {}, ValueError, "there are no samples"),
+        (X, dict(y=Y), TypeError, r"labels belong to the data: margins\(model, \(x, y\)\)"),
+        ((X, None), {}, TypeError, r"a batch is images, \(images, labels\) or a dict, got NoneType"),
+        ((X, Y.tolist()[:5]), {}, ValueError, r"as many labels as images are needed, got \[23, 5\]"),
         (3, {}, TypeError, "data must be images, .* got int"),
         ("images", {}, TypeError, "data must be images, .* got str"),
         ({"pixel_values": X}, {}, TypeError, "data must be images, .* got dict"),

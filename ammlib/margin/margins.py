@@ -95,6 +95,8 @@ def margins(
     attack = choose("method", method, ATTACKS)
     if batch_size is not None and batch_size < 1:
         raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+    if "y" in options:  # or the attack would take it, and go towards these classes
+        raise TypeError("labels belong to the data: margins(model, (x, y))")
     like = parameters_like(model)
     parts: list[tuple[Tensor, ...]] = []
     found = batches(data, batch_size)
@@ -139,8 +141,10 @@ def is_array(data: Any) -> bool:
 
 def is_pair(data: Any) -> bool:
     """Images and labels, and not a list of two batches? Labels have fewer dimensions, or a second of size one."""
-    if not (isinstance(data, Sequence) and len(data) == 2 and all(map(is_array, data))):
+    if not (isinstance(data, Sequence) and len(data) == 2 and is_array(data[0])):
         return False
+    if not is_array(data[1]):
+        return isinstance(data[1], Sequence) and all(isinstance(label, int) for label in data[1])
     x, y = (tuple(array.shape[1:]) for array in data)
     return len(y) < len(x) or y == (1,) != x
 
@@ -157,6 +161,8 @@ def images_and_labels(batch: Any, keys: tuple[str, str]) -> Iterator[Any]:
             if key not in batch:
                 raise ValueError(f"no {key!r} in the batch, which has {', '.join(map(str, batch))}; give keys=(x, y)")
         return iter((batch[keys[0]], batch.get(keys[1])))
+    if not is_array(batch) and not isinstance(batch, Sequence):
+        raise TypeError(f"a batch is images, (images, labels) or a dict, got {type(batch).__name__}")
     return iter((batch, None) if is_array(batch) else (*batch, None)[:2])
 
 
@@ -168,5 +174,8 @@ def usual_batch(x: Any) -> int:
 
 def in_units_of(std: Sequence[float], delta: Tensor) -> Tensor:
     """Norms (B,) of perturbations (B, C, ...) whose channels are divided by `std`."""
-    length: Tensor = (delta.transpose(1, -1) / delta.new_tensor(std)).flatten(1).norm(dim=1)
+    scale = torch.as_tensor(std, dtype=delta.dtype, device=delta.device)
+    if scale.numel() not in (1, delta.shape[1]):
+        raise ValueError(f"std has {scale.numel()} numbers, the data have {delta.shape[1]} channels")
+    length: Tensor = (delta.transpose(1, -1) / scale).flatten(1).norm(dim=1)
     return length
