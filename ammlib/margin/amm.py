@@ -13,7 +13,7 @@ from ammlib.margin.gradients import known_view, look, strategy_for
 from ammlib.margin.parts import AGGREGATION, SHRINKAGE, Report, Shrinkage, check_strength
 from ammlib.margin.processes import Shares, world
 from ammlib.margin.screening import everything, promising
-from ammlib.margin.trajectories import Course
+from ammlib.margin.trajectories import Course, norm
 
 
 class MarginRegulariser(nn.Module):
@@ -77,7 +77,7 @@ class MarginRegulariser(nn.Module):
                 course = Course.of(clean, y, self.num_rivals)
                 followed, first = self.follow(model, clean, course, y, shares, how)
                 path = walk(model, clean, course, how, followed, first, steps=self.steps, overshoot=self.overshoot)
-                size = x.flatten(1).norm(dim=1) if self.relative else torch.ones_like(path.norm)  # eq. 5, or else eq. 6
+                size = norm(x) if self.relative else torch.ones_like(path.norm)  # eq. 5 divides by ‖x‖
                 usable = (path.success if self.needs_success else path.norm > 0) & (size > 0)
                 # All processes meet here: what counts is decided over the batch of all of them.
                 m, usable, labels, correct = shares.gather(path.norm / size, usable, y, ~course.targeted)
@@ -92,7 +92,7 @@ class MarginRegulariser(nn.Module):
             self.warned = True
             warnings.warn(f"no sample was fooled, so that the term is zero; {why_not_fooled(clean.f)}", stacklevel=4)
         t = torch.where(course.targeted[mine], self.d * m, -self.c * m)
-        return self.shrinkage.term(t, self.lam, self.clip).sum() / (shares.total / world())
+        return self.shrinkage.term(t, self.lam, self.clip).sum() / (shares.total / world())  # eq. 6
 
 
 class AMM(MarginRegulariser):

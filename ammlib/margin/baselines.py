@@ -11,8 +11,8 @@ from ammlib.margin.classifier import check_positive
 from ammlib.margin.deepfool import margin
 from ammlib.margin.gradients import gap_and_gradient
 from ammlib.margin.parts import Shrinkage, all_of_them, unbounded
-from ammlib.margin.tight import along_boundary, norm
-from ammlib.margin.trajectories import Walk
+from ammlib.margin.tight import along_boundary
+from ammlib.margin.trajectories import Walk, norm
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from ammlib.margin.classifier import check_attack, check_images, check_values, frozen
 from ammlib.margin.gradients import Strategy, View, gap_and_gradient, look, strategy_for
-from ammlib.margin.trajectories import FARTHEST, AttackResult, Boundary, Course, Group, Step, Walk, expand
+from ammlib.margin.trajectories import FARTHEST, AttackResult, Boundary, Course, Group, Step, Walk, dot, expand, norm
 
 # After the first step a rival is left out once its logit gap is this many times the smallest one: to be the nearest
 # boundary its gradient would have to be as many times longer. Seen in 27,000 such steps on three nets: at most 1.
@@ -124,7 +124,7 @@ def nearest(model: nn.Module, view: View, rivals: Tensor, gap: Tensor, how: Stra
 
 def step(gap: Tensor, g: Tensor, overshoot: float) -> Tensor:
     """r (n, ...): to the linearised boundary, where the gap would vanish, and a little beyond."""
-    size = expand(g.flatten(1).norm(dim=1), g)
+    size = expand(norm(g), g)
     return -(1 + overshoot) * (expand(gap, g) / size) * (g / size)  # eq. 3
 
 
@@ -146,11 +146,10 @@ def margin(model: nn.Module, path: Walk, rows: Tensor, overshoot: float = 0.02, 
     r = step(gap, g if high_order else g.detach(), overshoot)
     with torch.no_grad():
         normal = g.new_zeros(len(path.steps), len(rows), *g.shape[1:])
-        normal[when, at] = g / expand(g.flatten(1).norm(dim=1), g)
-        v = path.delta[rows] / expand(path.norm[rows].clamp(min=torch.finfo(g.dtype).tiny), g)
+        normal[when, at] = g / expand(norm(g), g)
         weights = torch.empty_like(normal)
-        for i in reversed(range(len(normal))):
-            weights[i] = v
-            v = v - (1 + overshoot) * expand((normal[i] * v).flatten(1).sum(1), g) * normal[i]
-    change = (weights[when, at] * r).flatten(1).sum(1)
+        weights[-1] = v = path.delta[rows] / expand(path.norm[rows].clamp(min=torch.finfo(g.dtype).tiny), g)
+        for i in range(len(normal) - 1, 0, -1):  # of a change before step i, with what it makes of it
+            weights[i - 1] = v = v - (1 + overshoot) * expand(dot(normal[i], v), g) * normal[i]
+    change = dot(weights[when, at], r)
     return path.norm[rows].index_add(0, at, change - change.detach())

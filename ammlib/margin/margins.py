@@ -23,6 +23,7 @@ from ammlib.margin.classifier import (
 )
 from ammlib.margin.deepfool import deepfool
 from ammlib.margin.tight import tight
+from ammlib.margin.trajectories import norm
 
 if TYPE_CHECKING:
     import pandas
@@ -104,9 +105,9 @@ def margins(
     for batch in tqdm(found, "margins", total, unit="batch", disable=not progress, leave=False):
         x, y = (as_tensor(part, like) for part in images_and_labels(batch, keys))
         result = attack(model, x, **options)
-        norm = result.norm if std is None else in_units_of(std, result.delta)
+        size = result.norm if std is None else in_units_of(std, result.delta)
         labelled = () if y is None else (result.prediction == as_labels(y, len(x)),)
-        parts.append(tuple(t.cpu() for t in (norm, result.success, result.steps, *labelled)))
+        parts.append(tuple(t.cpu() for t in (size, result.success, result.steps, *labelled)))
     if not parts:
         raise ValueError("there are no samples")
     columns = [torch.cat(column) for column in zip(*parts, strict=True)]
@@ -177,5 +178,4 @@ def in_units_of(std: Sequence[float], delta: Tensor) -> Tensor:
     scale = torch.as_tensor(std, dtype=delta.dtype, device=delta.device)
     if scale.numel() not in (1, delta.shape[1]):
         raise ValueError(f"std has {scale.numel()} numbers, the data have {delta.shape[1]} channels")
-    length: Tensor = (delta.transpose(1, -1) / scale).flatten(1).norm(dim=1)
-    return length
+    return norm(delta.transpose(1, -1) / scale)

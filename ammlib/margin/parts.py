@@ -84,8 +84,8 @@ class Report:
     correct: int
     misclassified: int
     attacked: int  # trajectories followed (all of them, unless screened)
-    fooled: int  # of these, arrived on the other side of the boundary
-    kept: int  # of these, counted
+    fooled: int  # of the attacked, arrived on the other side of the boundary
+    kept: int  # of the attacked, counted
     margin: float  # mean over the kept and correctly classified; NaN if there are none
 
     @classmethod

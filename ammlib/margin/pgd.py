@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from ammlib.margin.classifier import check_images, check_positive, class_logits, frozen
 from ammlib.margin.gradients import gap_and_gradient
-from ammlib.margin.trajectories import expand
+from ammlib.margin.trajectories import expand, norm
 
 
 def pgd(model: nn.Module, x: Tensor, y: Tensor, radius: float, *, steps: int = 40) -> Tensor:
@@ -21,7 +21,7 @@ def pgd(model: nn.Module, x: Tensor, y: Tensor, radius: float, *, steps: int = 4
     with frozen(model, x) as model, torch.no_grad():
         for _ in range(steps):
             gap, g = gap_and_gradient(model, x + delta, y)
-            step = 2.5 * radius / steps * g / expand(g.flatten(1).norm(dim=1).clamp(min=1e-30), x)
+            step = 2.5 * radius / steps * g / expand(norm(g).clamp(min=1e-30), x)
             delta = torch.where(expand(gap <= 0, x), within(radius, delta + step), delta)
         return x + delta
 
@@ -35,4 +35,4 @@ def robust(model: nn.Module, x: Tensor, y: Tensor, radius: float, *, steps: int 
 
 def within(radius: float, delta: Tensor) -> Tensor:
     """Perturbations no longer than `radius`: longer ones are scaled down."""
-    return delta * expand((radius / delta.flatten(1).norm(dim=1)).clamp(max=1), delta)
+    return delta * expand((radius / norm(delta)).clamp(max=1), delta)

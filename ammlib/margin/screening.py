@@ -4,8 +4,8 @@ The first step of the attack tells a margin nearly exactly, but wants a gradient
 logit gap costs nothing, but tells the margin |gap| / ‖∇gap‖ only as far as gradients are of the same length. So a few
 pairs are looked at first, and show how near the smallest are and how long gradients get; then those that a gradient as
 long as these would bring near enough to matter; and again, as they may show a longer one. Where gradients differ much
-in length, this goes up to all pairs. A misclassified sample has one rival, its label, and any may
-end with the largest margin: all of these are followed.
+in length, this goes up to all pairs. A misclassified sample has one rival, its label, and any may end with the largest
+margin: all of these are followed.
 """
 
 import torch

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ammlib.margin.classifier import check_positive, class_logits, frozen
 from ammlib.margin.deepfool import deepfool
 from ammlib.margin.gradients import gap_and_gradient, gap_to
-from ammlib.margin.trajectories import AttackResult, expand
+from ammlib.margin.trajectories import AttackResult, dot, expand, norm
 
 PART = (1.0, 0.1)  # of the way, in the first and in the last step
 MEMORY = 0.7  # of the running mean
@@ -81,12 +81,3 @@ def onto_boundary(model: nn.Module, x: Tensor, delta: Tensor, prediction: Tensor
         gap_beyond = torch.where(across, gap, torch.where(short, gap_beyond / 2, gap_beyond))
         below, beyond = torch.where(short, part, below), torch.where(across, part, beyond)
     return expand(beyond, x) * delta
-
-
-def norm(delta: Tensor) -> Tensor:
-    length: Tensor = delta.flatten(1).norm(dim=1)
-    return length
-
-
-def dot(a: Tensor, b: Tensor) -> Tensor:
-    return (a * b).flatten(1).sum(1)

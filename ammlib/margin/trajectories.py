@@ -61,8 +61,7 @@ class Walk:
     @cached_property
     def norm(self) -> Tensor:
         """‖Δ_x‖ (B,), once the walk has ended."""
-        length: Tensor = self.delta.flatten(1).norm(dim=1)
-        return length
+        return norm(self.delta)
 
     def taken(self) -> Tensor:
         """How many steps each sample took (B,)."""
@@ -128,6 +127,20 @@ class Course:
         return ((view.prediction == self.goal) == self.targeted) & (view.top < torch.inf)
 
 
+# ---- vectors (n, ...)
+
+
 def expand(v: Tensor, like: Tensor) -> Tensor:
     """(n,) shaped to broadcast against (n, ...)."""
     return v.view(-1, *[1] * (like.ndim - 1))
+
+
+def norm(v: Tensor) -> Tensor:
+    """‖v‖ (n,)"""
+    length: Tensor = v.flatten(1).norm(dim=1)
+    return length
+
+
+def dot(a: Tensor, b: Tensor) -> Tensor:
+    """⟨a, b⟩ (n,)"""
+    return (a * b).flatten(1).sum(1)
