@@ -1,5 +1,7 @@
 """Facts about the figures: they are written alike each time, and show the numbers they are given."""
 
+from dataclasses import replace
+
 import matplotlib
 
 matplotlib.use("Agg")
@@ -130,6 +132,15 @@ def test_sweep_shows_mean_and_standard_deviation_in_order_of_what_varies(axes):
     figures.sweep(axes, runs, "train_size", 60_000)
     np.testing.assert_allclose(line(axes, "amm").get_xydata(), [(5000, 6.0), (60_000, 2.0)])
     np.testing.assert_allclose(shaded(axes.collections[0], 60_000), (2 - 2**0.5, 2 + 2**0.5))  # with n - 1 = 1
+
+
+def test_sweep_joins_no_runs_of_different_scales(axes):
+    runs = [run("amm", error=error, train_size=size) for error, size in ((6.0, 5000), (4.0, 10_000))]
+    full = replace(run("amm", error=1.0), recipe=make_recipe("mnist", "mlp", "amm", "full"))
+    figures.sweep(axes, [*runs, full], "train_size", 60_000)
+    drawn = {line.get_linestyle(): line.get_xdata().tolist() for line in axes.lines if len(line.get_xdata())}
+    assert drawn == {"-": [60_000], ":": [5000, 10_000]}
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == [label("amm"), "short scale"]
 
 
 def test_a_search_shows_every_cell_frames_the_choice_and_has_no_empty_panel():

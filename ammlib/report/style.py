@@ -110,8 +110,8 @@ def finish(axes: Axes, runs: Sequence[Run]) -> None:
         axes.text(0.5, 0.5, "not run yet", transform=axes.transAxes, ha="center", va="center", color="0.4", fontsize=12)
         if not axes.lines:
             axes.tick_params(bottom=False, left=False, labelbottom=False, labelleft=False)
-    elif names := axes.get_legend_handles_labels()[0]:
-        axes.legend(ncols=2 if len(names) > 4 else 1)
+    elif named := {name: handle for handle, name in reversed([*zip(*axes.get_legend_handles_labels(), strict=True)])}:
+        axes.legend([*named.values()][::-1], [*named][::-1], ncols=2 if len(named) > 4 else 1)
 
 
 def legend_below(figure: Figure, columns: int = 4, **looks: Any) -> Figure:

@@ -55,11 +55,18 @@ def along_training(runs: Sequence[Run], *metrics: str) -> Figure:
 def sweep(axes: Axes, runs: Sequence[Run], vary: str, all_of: int, paper: DataFrame | None = None) -> None:
     """Test error by what a study varies: mean over the seeds of each method, standard deviation shaded.
 
-    `all_of` is what None stands for. White diamonds are numbers of the paper, white triangles limits.
+    `all_of` is what None stands for. White diamonds are numbers of the paper, white triangles limits. A line joins runs
+    of one scale; beside the largest, others are dotted.
     """
     if runs:
         found = results(runs).fillna({vary: all_of})
-        lines(axes, found, vary, "error", errorbar="sd", marker="o", markeredgewidth=0)
+        (_, largest), *others = found.groupby("scale")  # full, short: by the alphabet
+        lines(axes, largest, vary, "error", errorbar="sd", marker="o", markeredgewidth=0)
+        solid = len(axes.lines)
+        for scale, rest in others:
+            lines(axes, rest, vary, "error", errorbar="sd", marker="o", markersize=4, markeredgewidth=0)
+            axes.plot([], [], color="0.4", label=f"{scale} scale")
+        plt.setp(axes.lines[solid:], linestyle=":")
     known = with_paper(paper)
     for row in known:
         style = {"color": COLOURS[row.method], "markerfacecolor": "white", "markersize": 6, "zorder": 3}
