@@ -85,8 +85,8 @@ def announce(recipe: recipes.Recipe, seed: int) -> None:
 
 def compare(args: argparse.Namespace) -> None:
     for name in args.names:
-        title = "" if args.format == "csv" else f"{name}\n"  # which is to be read by programs
-        print(f"{title}{tables.FORMATS[args.format](frame.compare(name, args.scale))}\n")
+        titles = {"text": f"{name}\n", "md": f"{name}\n\n", "latex": f"% {name}\n"}  # csv is for programs
+        print(f"{titles.get(args.format, '')}{tables.FORMATS[args.format](frame.compare(name, args.scale))}\n")
 
 
 def margin(args: argparse.Namespace) -> None:

@@ -246,6 +246,11 @@ def test_a_table_is_text_in_a_terminal_and_html_without_random_ids_in_a_notebook
     assert " id=" not in html and html.count("<td") == html.count("nowrap") - html.count("<th ")
 
 
+def test_latex_has_no_character_that_its_text_fonts_lack(results):
+    text = tables.FORMATS["latex"](compare("table2", "short"))
+    assert text.isascii() and r"$\nabla f$" in text and "$>$1.46" in text
+
+
 @pytest.mark.parametrize("format", tables.FORMATS)
 def test_a_comparison_has_all_its_rows_in_every_format(format, results):
     store("table2", "short", reference=2.0, amm=1.0)

@@ -84,11 +84,19 @@ def as_markdown(table: Table) -> str:
     return "\n".join([*(f"| {' | '.join(line)} |" for line in lines), *(f"\n{note}" for note in table.notes)])
 
 
+def as_latex(table: Table) -> str:
+    """For LaTeX's booktabs; what its text fonts lack stands in mathematics."""
+    text = table.frame.to_latex(index=False, escape=True, multicolumn_format="l").rstrip()
+    for symbol, formula in {"±": r"\pm", "∇f": r"\nabla f", "<": "<", ">": ">"}.items():
+        text = text.replace(symbol, f"${formula}$")
+    return text
+
+
 FORMATS: dict[str, Callable[[DataFrame], str]] = {  # of `compare`; csv has the numbers themselves
     "text": lambda rows: beside_paper(rows),
     "md": lambda rows: as_markdown(beside_paper(rows)),
     "csv": lambda rows: rows.to_csv(index=False).rstrip(),
-    "latex": lambda rows: beside_paper(rows).frame.to_latex(index=False, escape=True).replace("±", r"$\pm$").rstrip(),
+    "latex": lambda rows: as_latex(beside_paper(rows)),
 }
 
 
