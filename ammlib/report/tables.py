@@ -86,7 +86,7 @@ def as_markdown(table: Table) -> str:
 
 def as_latex(table: Table) -> str:
     """For LaTeX's booktabs; what its text fonts lack stands in mathematics."""
-    text = table.frame.to_latex(index=False, escape=True, multicolumn_format="l").rstrip()
+    text: str = table.frame.to_latex(index=False, escape=True, multicolumn_format="l").rstrip()
     for symbol, formula in {"±": r"\pm", "∇f": r"\nabla f", "<": "<", ">": ">"}.items():
         text = text.replace(symbol, f"${formula}$")
     return text
