@@ -412,7 +412,7 @@ def test_the_cells_of_a_search_are_told_apart_and_ranked(results):
         store_run(finished(recipe, seed, 5.0 - error / 10, 1.0))
     assert compare("grid_min_exp", "short").condition.nunique() == 27
     lines = tables.ranking(stored_runs(search)).splitlines()
-    assert lines[1].split() == ["1", "λ=64", "c=4", "d=2", "2.40", "1.00"]
+    assert lines[1].split() == ["1", "AMM", "(MIN+EXP)", "λ=64", "c=4", "d=2", "2.40", "1.00"]
     assert [line for line in lines if "the recipe" in line] == [lines[14]] and "λ=32 c=2 d=1" in lines[14]
     assert tables.ranking([]) == "not run"
     reference = finished(make_recipe("mnist", "mlp", "reference", "short", validation=True), 0, 3.0, 0.5)

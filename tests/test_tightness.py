@@ -46,7 +46,7 @@ def test_it_is_stored_and_shown(measured, tmp_path):
     text = report.tightness(stored)
     assert text.count("\n") >= 9 and "tight, 100 steps" in text
     table = report.enlarged(stored)
-    assert all(method in table for method in ("reference", "amm", "elsayed", "refined"))
+    assert all(name in table for name in ("reference", "AMM (MIN+EXP)", "Elsayed et al.", "AMM, tight margin"))
     for draw in (figures.ratios_to_best, figures.margins_by_attack, figures.robust_accuracy):
         assert draw(stored).axes
         plt.close("all")

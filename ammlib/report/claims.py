@@ -38,7 +38,8 @@ def verdict(rows: DataFrame, *claims: str) -> Verdict:
         f"at {scale} scale alone (-p scale {scale}): {conclusion(table_of(rows[rows.scale == scale], claims))}"
         for scale in hidden
     ]
-    line = Verdict(conclusion(found) + nearness(rows))
+    known = rows.paper.notna().any()
+    line = Verdict(conclusion(found) + nearness(rows) if known else "none: of these nets the paper has no numbers")
     line.details = Table(found[list(COLUMNS)], *notes)
     return line
 

@@ -117,7 +117,8 @@ def compare(name: str, scale: str = "auto") -> DataFrame:
     dataset, arch, method, condition, scale, `extent` (what the scale amounts to), train_size, noisy, digest, metric;
     `ours`, the mean over `n` seeds, and its `std`; `paper`, `paper_std`, `bound`; `same_direction`, whether our change
     from the reference of this scale has the sign of the paper's; `distance` from the paper's mean in units of the
-    combined standard error (with one seed the paper's deviation stands for ours), where the paper has a deviation.
+    combined standard error (with one seed the paper's deviation stands for ours), where the paper has a deviation and
+    the scale is full.
     """
     jobs = [job for size in (sizes_of(name) if scale == "auto" else [scale]) for job in study(name, size)]
     found = results(run for job in jobs if (run := load_run(*job)) is not None)
@@ -127,7 +128,7 @@ def compare(name: str, scale: str = "auto") -> DataFrame:
     ours = ours.melt(wanted.columns, list(METRICS), "metric", "ours").astype({"ours": float})
     rows = ours.groupby(keys, sort=False, dropna=False)["ours"].agg(["mean", "std", "count"]).reset_index()
     rows = rows.rename(columns={"mean": "ours", "count": "n"}).merge(papers_own(), how="left").fillna({"bound": ""})
-    rows["same_direction"], rows["distance"] = same_direction(rows), distance(rows)
+    rows["same_direction"], rows["distance"] = same_direction(rows), distance(rows).where(rows.scale == "full")
     rows["shown"] = is_shown(rows) if scale == "auto" else True
     order = {"metric": list(METRICS), "arch": list(wanted.arch.unique()), "scale": list(LARGEST_FIRST)}
     return rows.sort_values(list(order), key=lambda c: c.map(order[c.name].index), kind="stable", ignore_index=True)

@@ -216,10 +216,20 @@ def truncated_from(recipe: Recipe) -> str:
 
 def ranking(found: Iterable[Run]) -> Table | str:
     """The runs of a search, and a reference among them, by their error; the recipe's choice is marked."""
-    cells = [("rank", "parameters", "error %", "margin", "")]
-    for rank, run in enumerate(sorted(found, key=lambda run: run.metrics["error"]), 1):
-        recipe, values = run.recipe, strength(run.recipe)
-        chosen = values and values == strength(make_recipe(recipe.dataset, recipe.arch, recipe.method, recipe.scale))
+    runs = sorted({(run.recipe, run.seed): run for run in found}.values(), key=lambda run: run.metrics["error"])
+    rates = {run.recipe.lr for run in runs if run.recipe.epochs}  # what is only evaluated has none
+    cells = [("rank", "method", "parameters", "error %", "margin", "")]
+    for rank, run in enumerate(runs, 1):
+        recipe = run.recipe
+        rate = f"lr={recipe.lr:g}" if len(rates) > 1 and recipe.epochs else ""
+        chosen = make_recipe(recipe.dataset, recipe.arch, recipe.method, recipe.scale)
+        mark = "the recipe" if recipe.arguments and choice(recipe) == choice(chosen) else ""
+        parameters = " ".join(filter(None, (strength(recipe), rate)))
         numbers = (number(run.metrics["error"]), number(run.metrics["margin"]))
-        cells.append((str(rank), values or named(recipe.method), *numbers, "the recipe" if chosen else ""))
-    return aligned(cells) if len(cells) > 1 else "not run"
+        cells.append((str(rank), named(recipe.method), parameters, *numbers, mark))
+    return aligned(cells) if runs else "not run"
+
+
+def choice(recipe: Recipe) -> tuple[float, str]:
+    """What a search chooses."""
+    return recipe.lr, strength(recipe)

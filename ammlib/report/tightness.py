@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ammlib.report.measurements import Measured
 from ammlib.report.tables import aligned
+from ammlib.training.recipes import label
 
 SHOWN_RADII = (0.5, 1.0, 2.0)  # of many
 
@@ -71,7 +72,7 @@ def tightness(measured: Measured) -> str:
             for attack, c in nearness(found["compared"]).items():
                 most = f"{c.largest:.2f}" + (f", {c.lost} not found" if c.lost else "")
                 numbers = (f"{c.norm:.3f}", f"{c.ratio:.3f}", most, f"{c.rank:.3f}", f"{c.slower:.1f}")
-                rows.append((arch, method, attack, *numbers))
+                rows.append((arch, label(method), attack, *numbers))
     return aligned(rows)
 
 
@@ -88,7 +89,7 @@ def enlarged(measured: Measured) -> str:
             grown = (value / before for value, before in zip(means[method], means["reference"], strict=True))
             by_deepfool, by_tight = (f"{ratio:.2f}" for ratio in grown)
             numbers = (f"{loose:.3f}", by_deepfool, f"{near:.3f}", by_tight, f"{loose / near:.2f}")
-            rows.append((arch, method, *numbers, *(f"{found['robust'][i]:.0%}" for i in radii)))
+            rows.append((arch, label(method), *numbers, *(f"{found['robust'][i]:.0%}" for i in radii)))
     return aligned(rows)
 
 
@@ -103,7 +104,7 @@ def right_and_wrong(measured: Measured) -> str:
                     for attack, values in found["norms"].items()
                 }
                 means = (f"{fmean(values):.3f}" if values else "" for values in norms.values())
-                rows.append((arch, method, name, str(len(norms["tight"])), *means))
+                rows.append((arch, label(method), name, str(len(norms["tight"])), *means))
     return aligned(rows)
 
 
