@@ -28,7 +28,7 @@ from ammlib.training.device import best_device, keep_freed_memory
 from ammlib.training.distributed import DistributedError, joined
 from ammlib.training.estimate import estimate
 from ammlib.training.evaluate import shared_margins
-from ammlib.training.execute import run_or_load, trained_model
+from ammlib.training.execute import run_or_load, settled, trained_model
 from ammlib.training.logs import LOGS, make_log
 from ammlib.training.prepare import margin_units
 from ammlib.training.studies import Job
@@ -68,7 +68,7 @@ def execute(wanted: list[Job], force: bool, log: str | None = None) -> None:
     """Train what is missing, one run after the other, and print a line for each."""
     keep_freed_memory()
     for recipe, seed in wanted:
-        known = runs.load_run(recipe, seed) is not None and not force
+        known = not force and settled(recipe, seed) is not None
         if not known:
             announce(recipe, seed)
         callback = make_log(log, runs.run_name(recipe, seed)) if log and not known else None

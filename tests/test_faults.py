@@ -356,6 +356,25 @@ def test_what_a_kill_right_after_storing_leaves_is_removed_unless_somebody_train
     assert not any(path.exists() for path in leftovers)
 
 
+def test_a_training_by_force_that_was_stopped_goes_on(monkeypatch):
+    first, take_step = run_or_load(tiny(), 0, progress=False), Training.take_step
+    taken = []
+
+    def counted(self, *batch):
+        taken.append(self.steps_done)
+        take_step(self, *batch)
+        if len(taken) == 4:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(Training, "take_step", counted)
+    with pytest.raises(KeyboardInterrupt):
+        run_or_load(tiny(), 0, force=True, progress=False)
+    with locked(checkpoint_path(tiny(), 0).with_suffix(".lock"), busy=pytest.fail):  # while somebody is at it
+        assert run_or_load(tiny(), 0, progress=False) == first
+    assert run_or_load(tiny(), 0, progress=False).weights == first.weights and taken == [0, 1, 2, 3, 4, 5]
+    assert not checkpoint_path(tiny(), 0).exists()
+
+
 def test_a_lock_is_held_by_one_at_a_time(tmp_path):
     inside, most = [], []
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from ammlib.data.files import read_checked, write_checked
 
@@ -34,7 +35,7 @@ def load_checkpoint(path: Path, identity: dict) -> dict[str, Any] | None:
     if not path.exists():
         return None
     with usable(path):
-        stored = torch.load(io.BytesIO(read_checked(path)), map_location="cpu", weights_only=True)
+        stored = load_content(path)
         found, state = {"data": identity.get("data"), **stored["identity"]}, stored["state"]  # data: not in old ones
     different = sorted(key for key in {*found, *identity} if found.get(key) != identity.get(key))
     if different:
@@ -42,8 +43,23 @@ def load_checkpoint(path: Path, identity: dict) -> dict[str, Any] | None:
     return state
 
 
+def weights_in(path: Path) -> dict[str, Tensor] | None:
+    """Those of the last checkpoint; None if there is none, or it is damaged."""
+    try:
+        weights: dict[str, Tensor] = load_content(path)["state"]["model"]
+    except Exception:  # damaged bytes fail in many ways
+        return None
+    return weights
+
+
+def load_content(path: Path) -> dict[str, Any]:
+    content: dict[str, Any] = torch.load(io.BytesIO(read_checked(path)), map_location="cpu", weights_only=True)
+    return content
+
+
 def remove_checkpoint(path: Path) -> None:
-    for found in (path, before(path)):
+    """The last one last, so that after a kill in between it still tells how far the training has come."""
+    for found in (before(path), path):
         found.unlink(missing_ok=True)
 
 

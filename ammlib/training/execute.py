@@ -20,7 +20,7 @@ from ammlib.margin.processes import is_main, world
 from ammlib.models.community import options_of
 from ammlib.models.pretrained import pretrained
 from ammlib.models.weights import load_weights, save_weights, weights_digest
-from ammlib.training.checkpoint import before, remove_checkpoint
+from ammlib.training.checkpoint import before, remove_checkpoint, weights_in
 from ammlib.training.device import best_device, placed
 from ammlib.training.distributed import DistributedError, from_main, main_first
 from ammlib.training.evaluate import evaluate
@@ -34,10 +34,11 @@ from ammlib.training.train import Training, train
 def run_or_load(
     recipe: Recipe, seed: int, *, force: bool = False, progress: bool = True, callback: Callback | None = None
 ) -> Run:
-    """The stored run of this recipe and seed; otherwise (or with `force`) train, evaluate and store it."""
-    stored = None if force else from_main(lambda: stored_run(recipe, seed))
-    if stored and is_main():
-        tidy_up(recipe, seed)
+    """The stored run of this recipe and seed; otherwise (or with `force`) train, evaluate and store it.
+
+    A training by force that was stopped goes on.
+    """
+    stored = None if force else settled(recipe, seed)
     return stored or execute(recipe, seed, force=force, progress=progress, callback=callback)
 
 
@@ -114,17 +115,33 @@ def alone(recipe: Recipe, seed: int) -> Iterator[None]:
         yield
 
 
-def tidy_up(recipe: Recipe, seed: int) -> None:
-    """Remove what a process has left that was killed after it had stored the run, unless another trains it anew."""
-    checkpoint, lock = checkpoint_path(recipe, seed), lock_path(recipe, seed)
-    if not any(path.exists() for path in (checkpoint, before(checkpoint), lock)):
-        return
+def settled(recipe: Recipe, seed: int) -> Run | None:
+    """The stored run, unless a training by force was begun anew and stopped, so that there is something to go on with.
+
+    What a process has left that was killed after it had stored the run is removed, unless another trains it anew.
+    """
+    return from_main(lambda: _settled(recipe, seed))
+
+
+def _settled(recipe: Recipe, seed: int) -> Run | None:
+    run, checkpoint, lock = stored_run(recipe, seed), checkpoint_path(recipe, seed), lock_path(recipe, seed)
+    if run is None or not any(path.exists() for path in (checkpoint, before(checkpoint), lock)):
+        return run
 
     def busy(process: str) -> None:
         raise BlockingIOError(f"process {process} is training it")
 
     with suppress(OSError), locked(lock, busy):  # nor where nothing can be written
+        if begun_anew(run):
+            return None
         remove_checkpoint(checkpoint)
+    return run
+
+
+def begun_anew(run: Run) -> bool:
+    """Is there a checkpoint of a training of this stored run that has other weights than it?"""
+    weights = weights_in(checkpoint_path(run.recipe, run.seed))
+    return weights is not None and weights_digest(weights) != run.weights
 
 
 def lock_path(recipe: Recipe, seed: int) -> Path:
@@ -132,8 +149,9 @@ def lock_path(recipe: Recipe, seed: int) -> Path:
 
 
 def finished(recipe: Recipe, seed: int) -> Run | None:
-    """The run, if it is stored and its weights are too."""
-    return stored_run(recipe, seed) if weights_path(recipe, seed).exists() else None
+    """The run, if it is stored and its weights are too, and it has not been begun anew."""
+    run = stored_run(recipe, seed) if weights_path(recipe, seed).exists() else None
+    return None if run is None or begun_anew(run) else run
 
 
 def margin_rows(recipe: Recipe, data: Dataset) -> Tensor | None:
