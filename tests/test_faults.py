@@ -417,6 +417,11 @@ def test_settings_that_do_nothing_are_refused(setting, refused):
     refused(f"train --dataset digits --set epochs=1 {setting}", setting.partition("=")[0])
 
 
+@pytest.mark.parametrize("setting", ["clip_grad=0", "momentum=1", "lr=1e300", "weight_decay=1e300", "decay=[[0,-1]]"])
+def test_steps_that_lead_nowhere_are_refused(setting, refused):
+    refused(f"train --dataset digits --set {setting}", "rate" if "decay=[" in setting else setting.partition("=")[0])
+
+
 @pytest.mark.parametrize("value", ['{"name":"amm"}', '{"name":"amm","lam":"x"}', '{"lam":1}', "[1]", "amm"])
 def test_a_regulariser_is_not_replaced_as_a_whole(value, refused):
     refused(["train", "--dataset", "digits", "--set", f"regulariser={value}"], "regulariser")

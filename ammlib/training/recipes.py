@@ -27,6 +27,7 @@ for _table in TABLES["schedule"]:
 IDENTITY = ("dataset", "family", "arch", "method", "scale", "weights", "source")  # not for `with_` to change
 DATA = ("crop", "flip", "train_size", "noisy", "data_seed", "validation", "half", "margin_size")
 LEAST = {"batch": 1, "train_size": 1, "margin_size": 1}  # 0 for every other number
+MOST = 1e30  # for every number that is not an integer: float32 ends at 3e38
 VALUES: dict[str, tuple[Any, ...]] = {
     "scale": ("full", "short", "tuned"),
     "start": ("scratch", "reference", "pretrained"),
@@ -106,6 +107,8 @@ class Recipe:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "Recipe":
         """The recipe that `to_dict` wrote."""
+        if not isinstance(values, dict):
+            raise ValueError(f"a recipe is a dict, got {values!r:.40}")
         if wrong := {f.name for f in fields(cls)} ^ (DEFAULTS.keys() | values.keys()):
             raise ValueError(f"not a recipe of this version; unknown or missing: {', '.join(sorted(wrong))}")
         return cls(**values)
@@ -152,6 +155,14 @@ def _check(recipe: Recipe) -> None:
             raise ValueError(f"{name} must be one of {', '.join(map(repr, VALUES[name]))}, got {value!r}")
         if isinstance(value, int | float) and value < LEAST.get(name, 0):
             raise ValueError(f"{name} must be at least {LEAST.get(name, 0)}, got {value}")
+        if isinstance(value, float) and value > MOST:
+            raise ValueError(f"{name} must be at most {MOST:g}, got {value}")
+    if recipe.momentum >= 1:
+        raise ValueError(f"momentum must be less than 1, or steps only grow; got {recipe.momentum}")
+    if recipe.clip_grad == 0:
+        raise ValueError("clip_grad is the largest norm of the gradient: 0 trains nothing, a large number clips none")
+    if not all(0 <= multiplier <= MOST for _, multiplier in recipe.decay):
+        raise ValueError(f"multipliers of the rate lie in 0 ... {MOST:g}, got decay={recipe.decay}")
     cuts = [0, *(epoch for epoch, _ in recipe.decay), max(1, recipe.epochs)]
     if cuts != sorted(set(cuts)):
         raise ValueError(f"cuts must lie in order within the {recipe.epochs} epochs, got decay={recipe.decay}")
