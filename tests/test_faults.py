@@ -265,6 +265,33 @@ def test_a_run_file_without_finite_metrics_is_named_in_one_line(metrics, refused
     refused("train --dataset digits --method reference --set epochs=2 train_size=60 batch=20", path, "delete it")
 
 
+@pytest.mark.parametrize(
+    "change", [{"recipe": None}, {"recipe": [1]}, {"weights": None}, {"history": None}, {"history": [1]}, {"data": 3}]
+)
+def test_a_run_file_with_a_field_of_another_kind_is_named_in_one_line(change, refused):
+    run, path = run_or_load(tiny("reference"), 0, progress=False), run_path(tiny("reference"), 0)
+    path.write_text(json.dumps(json.loads(run.to_json()) | change))
+    with pytest.raises(ValueError, match=f"{path} is damaged"):
+        frame.history()
+    refused("train --dataset digits --method reference --set epochs=2 train_size=60 batch=20", path, "delete it")
+
+
+def test_a_run_file_of_brackets_is_named(tmp_path):
+    path = run_path(tiny(), 0)
+    path.parent.mkdir(parents=True)
+    path.write_text("[" * 10**5)
+    with pytest.raises(ValueError, match=f"{path} is damaged"):
+        load_run(tiny(), 0)
+
+
+def test_a_tilde_is_the_home_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("AMMLIB_RESULTS", "~/results")
+    monkeypatch.setenv("AMMLIB_CHECKPOINTS", "~/checkpoints")
+    assert run_path(tiny(), 0).is_relative_to(tmp_path / "results")
+    assert checkpoint_path(tiny(), 0).is_relative_to(tmp_path / "checkpoints")
+
+
 @pytest.mark.parametrize("content", ["", "source,dataset\n"])
 def test_an_emptied_table_of_published_numbers_is_named(content, tmp_path, monkeypatch):
     monkeypatch.setattr(frame, "stored_results", lambda: tmp_path)

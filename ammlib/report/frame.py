@@ -11,7 +11,7 @@ from pandas import DataFrame, Series
 
 from ammlib.data.files import SHIPPED, stored_results
 from ammlib.training.recipes import ALIASES, Recipe, reference_of
-from ammlib.training.runs import Run, load_run, results_root
+from ammlib.training.runs import DAMAGE, Run, load_run, results_root
 from ammlib.training.studies import Job, scales_of, study
 
 SHOWN_APART = ("recipe", "metrics", "history", "versions", "weights")  # of a run: columns of their own, or none
@@ -65,7 +65,7 @@ def all_runs() -> Iterator[Run]:
         try:
             stored = json.loads(path.read_text("utf-8"))
             recipe, seed = Recipe.from_dict(stored["recipe"]), stored["seed"]
-        except (ValueError, TypeError, KeyError) as error:
+        except DAMAGE as error:
             raise ValueError(f"{path} is damaged ({error}); delete it to train anew") from error
         if (run := load_run(recipe, seed)) is not None:
             yield run

@@ -10,6 +10,7 @@ from typing import Any
 from ammlib.data.files import SHIPPED, home, write_atomically
 from ammlib.training.recipes import Recipe
 
+DAMAGE = (ValueError, TypeError, KeyError, RecursionError)  # what reading a damaged run file raises
 TO_TRY = ("digits32",)  # data whose runs are no results
 
 
@@ -46,12 +47,13 @@ def results_root(dataset: str = "") -> Path:
 
     Those on data that are there to try things out go to `out/` there.
     """
-    return Path(os.environ.get("AMMLIB_RESULTS") or home() / ("out" if dataset in TO_TRY else "results"))
+    folder = Path(os.environ.get("AMMLIB_RESULTS") or home() / ("out" if dataset in TO_TRY else "results"))
+    return folder.expanduser()
 
 
 def checkpoints_root() -> Path:
     """`$AMMLIB_CHECKPOINTS`, or `checkpoints/` beside `results/`."""
-    return Path(os.environ.get("AMMLIB_CHECKPOINTS") or home() / "checkpoints")
+    return Path(os.environ.get("AMMLIB_CHECKPOINTS") or home() / "checkpoints").expanduser()
 
 
 def run_name(recipe: Recipe, seed: int) -> str:
@@ -89,7 +91,11 @@ def load_run(recipe: Recipe, seed: int) -> Run | None:
         run = Run(**{**stored, "recipe": Recipe.from_dict(stored["recipe"])})
         if not all(math.isfinite(run.metrics[name]) for name in ("error", "margin")):
             raise ValueError("error and margin must be finite")
-    except (ValueError, TypeError, KeyError) as error:
+        if not (isinstance(run.weights, str) and isinstance(run.data, str | None)):
+            raise ValueError("weights and data are told by their SHA-256")
+        if not (isinstance(run.history, list) and all(isinstance(entry, dict) for entry in run.history)):
+            raise ValueError("history must be a list of epochs")
+    except DAMAGE as error:
         raise ValueError(f"{path} is damaged ({error}); delete it to train anew") from error
     return run if run.recipe == recipe and run.seed == seed else None
 
