@@ -563,6 +563,16 @@ def test_a_log_has_each_step_once_also_after_a_resume(tmp_path):
     assert rows == ["steps,loss,margin", "1,1.1,", "2,1.2,", "3,3.3,", "4,3.4,", "5,3.5,"]
 
 
+@pytest.mark.parametrize("left", [b"", b"steps,lo", b"steps,loss\n1,0.5\n2", b"\xff\n1,2,3\n", b"steps\n1\n"])
+def test_a_log_that_was_half_written_does_not_stop_the_training(left, tmp_path):
+    (tmp_path / "step.csv").write_bytes(left)
+    log = CsvLog(tmp_path)
+    for step in (2, 3):
+        log("step", step, {"loss": 1.0})
+    header, *rows = (tmp_path / "step.csv").read_text().split()
+    assert header == "steps,loss" and rows[-2:] == ["2,1.0", "3,1.0"] and len(rows) <= 3
+
+
 def test_a_log_is_written_beside_the_training(tmp_path, monkeypatch):
     monkeypatch.setattr(logs, "home", lambda: tmp_path)
     assert (

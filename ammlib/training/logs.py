@@ -12,7 +12,8 @@ Callback = Callable[[str, int, dict[str, Any]], object]  # of "step" or "epoch",
 
 
 class CsvLog:
-    """Writes `step.csv` and `epoch.csv`; rows of steps that a killed training lost give way to those taken again."""
+    """Writes `step.csv` and `epoch.csv`; rows of steps that a killed training lost give way to those taken again, and
+    so does what a kill has left half written."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -23,7 +24,7 @@ class CsvLog:
         path, row = self.folder / f"{kind}.csv", {"steps": step, **values}
         known = [] if kind in self.begun else self.rows(path, before=step)
         with path.open("a" if kind in self.begun else "w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, row)
+            writer = csv.DictWriter(file, row, extrasaction="ignore")
             if kind not in self.begun:
                 writer.writeheader()
             writer.writerows([*known, row])
@@ -32,8 +33,9 @@ class CsvLog:
     def rows(self, path: Path, before: int) -> list[dict[str, str]]:
         if not path.exists():
             return []
-        with path.open(newline="", encoding="utf-8") as file:
-            return [row for row in csv.DictReader(file) if int(row["steps"]) < before]
+        with path.open(newline="", encoding="utf-8", errors="replace") as file:
+            rows = [row for row in csv.DictReader(file) if (row.get("steps") or "").isdecimal()]
+            return [row for row in rows if int(row["steps"]) < before]
 
 
 class TensorBoardLog:
