@@ -243,9 +243,11 @@ def test_images_that_do_not_fit_their_net_are_refused_before_training(own, refus
         refused([*OWN[:3], "--family", family, "--set", "epochs=1"], "images of own are 1x20x20", f"takes {usual}")
 
 
-@pytest.mark.parametrize("name", ["../own", "{root}/own", "sub/own", "."])
+@pytest.mark.parametrize("name", ["../own", "{root}/own", "sub/own", ".", "..", ""])
 def test_a_data_set_is_a_name_and_no_path(name, own, refused):
     name = name.format(root=own)
+    for folder in (own, own.parent):
+        (folder / "val" / "class").mkdir(parents=True)  # where images of a data set would be
     (own / "sub").mkdir()
     own_data(own / "sub")
     for command in (["data", name], [*OWN[:1], "--dataset", name, *OWN[3:]]):

@@ -87,7 +87,7 @@ def load_data(name: str, root: str | os.PathLike[str] | None = None) -> Dataset:
     As long as its files stay as they are, a process reads and checks them once: do not change the tensors in place.
     """
     root = data_root() if root is None else Path(root)
-    if name != Path(name).name:
+    if name in ("", "..") or name != Path(name).name:
         raise ValueError(f"unknown data set {name!r}: it is a name, not a path; AMMLIB_DATA says where the data lie")
     if (folder := _folder(name, root)) is not None:
         return _image_files(name, folder)
