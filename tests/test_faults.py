@@ -149,7 +149,7 @@ def test_what_is_checked_is_read_as_it_was_written(tmp_path):
 # ---- weights
 
 
-@pytest.mark.parametrize("damage", ["another net's", "truncated", "garbage", "a flipped bit"])
+@pytest.mark.parametrize("damage", ["another net's", "truncated", "garbage", "a flipped bit", "a folder"])
 def test_weights_are_those_of_their_run_wherever_they_are_loaded(damage, refused):
     reference = reference_of(tiny("deep_defense"))
     run_or_load(reference, 0, progress=False)
@@ -159,12 +159,17 @@ def test_weights_are_those_of_their_run_wherever_they_are_loaded(damage, refused
         save_weights(path, new_model(reference, 7).state_dict())
     elif damage == "a flipped bit":
         flip(path, random.Random(1))
+    elif damage == "a folder":
+        path.unlink()
+        path.mkdir()
     else:
         path.write_bytes(content[:1000] if damage == "truncated" else b"\xff" * 1000)
     with pytest.raises(DataError, match=str(path)):
         trained_model(reference, 0)
     for command in ("margin --dataset digits --method reference", "train --dataset digits --method deep_defense"):
         refused(f"{command} --set train_size=60", path, "delete it")
+    if path.is_dir():
+        path.rmdir()
     path.write_bytes(content)
     assert weights_digest(trained_model(reference, 0).state_dict()) == load_run(reference, 0).weights
 

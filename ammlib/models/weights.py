@@ -20,7 +20,7 @@ def load_weights(path: Path, digest: str | None = None) -> dict[str, Tensor]:
     """The weights of a trained model, on the CPU; an error if they are damaged or, with a `digest`, others."""
     try:
         weights = load_file(path)
-    except SafetensorError as error:
+    except (SafetensorError, OSError) as error:
         raise DataError(f"{path} is damaged ({error}); delete it, and it is trained or fetched anew") from error
     if digest not in (None, weights_digest(weights)):
         raise DataError(f"{path} does not hold the weights of its run; delete it to train them anew")
