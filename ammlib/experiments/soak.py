@@ -158,6 +158,8 @@ def kill_in(part: str, root: Path, seed: int, rng: random.Random) -> bool:
         pass
     process.kill()
     process.join()
+    if process.exitcode not in (0, -9):
+        raise RuntimeError(f"a training ended with {process.exitcode} of itself")  # each further one would too
     return process.exitcode == -9
 
 
@@ -171,7 +173,7 @@ def flipped(root: Path, seed: int, rng: random.Random, kind: str) -> tuple[bool,
     """Flip a bit of the last checkpoint ("*.pt") or of the weights; is it noticed, and is the end as if it were not?"""
     task: Callable[..., None]
     if kind == "*.pt":
-        while not any(root.rglob(kind)):  # it may have come to its end before
+        while not any(root.rglob(kind)) or any(root.rglob("*.json")):  # it may have come to its end before
             shutil.rmtree(root, ignore_errors=True)
             kill_in("evaluation", root, seed, rng)  # when there are two checkpoints at least
         task = train_run
