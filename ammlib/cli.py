@@ -155,6 +155,12 @@ def parse_seed(text: str) -> int:
     return int(text)
 
 
+def parse_count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"a whole number from 1 on, got {text!r}")
+    return int(text)
+
+
 def add_recipe(command: argparse.ArgumentParser) -> None:
     command.add_argument("--dataset", default="mnist", help="mnist, cifar10, cifar100, svhn, imagenet, ... or your own")
     command.add_argument("--arch", default="mlp", help="mlp, lenet, ... (an unknown one lists the choices)")
@@ -225,18 +231,18 @@ def parser() -> argparse.ArgumentParser:
 
     command = commands.add_parser("margin", help="margins of a trained model, which is trained first if need be")
     add_recipe(command)
-    command.add_argument("--samples", type=int, help="so many random test images (default: all)")
+    command.add_argument("--samples", type=parse_count, help="so many random test images (default: all)")
     command.add_argument(
         "--attack", default="deepfool", help="deepfool (default) or tight: nearer, four times the time"
     )
-    command.add_argument("--steps", type=int, help="iterations of the attack (default: deepfool 6, tight 20)")
+    command.add_argument("--steps", type=parse_count, help="iterations of the attack (default: deepfool 6, tight 20)")
     command.set_defaults(run=margin)
 
     command = commands.add_parser("bench", help="measure what a training step and DeepFool cost")
     parts = f"default: {' '.join(benchmark.DEFAULT)}; the others take longer"
     command.add_argument("--parts", nargs="+", default=benchmark.DEFAULT, choices=benchmark.PARTS, help=parts)
     command.add_argument("--arch", nargs="+", default=list(CASES), choices=CASES, help="default: all")
-    command.add_argument("--repeats", type=int, help="rounds of measuring (default: fewer for large nets)")
+    command.add_argument("--repeats", type=parse_count, help="rounds of measuring (default: fewer for large nets)")
     command.add_argument("--output", type=Path, default=benchmark.OUTPUT, help="folder (default: out/bench)")
     command.set_defaults(run=bench)
 
@@ -247,7 +253,9 @@ def parser() -> argparse.ArgumentParser:
     command = commands.add_parser("sample", help="what can be measured on a sample of ImageNet")
     command.add_argument("what", choices=["margins", "fine_tuning"], help="of a pretrained net; two steps of AMM")
     command.add_argument("--arch", default="resnet50_caffe", help="a net with pretrained weights")
-    command.add_argument("--images", type=int, default=1000, help="so many, in a fixed random order, get a margin")
+    command.add_argument(
+        "--images", type=parse_count, default=1000, help="so many, in a fixed random order, get a margin"
+    )
     command.set_defaults(run=sample)
 
     command = commands.add_parser("readme", help="write the tables of README.md and docs/ anew from what is stored")

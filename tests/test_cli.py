@@ -74,6 +74,13 @@ def test_the_version_is_the_packages(call):
 # ---- errors
 
 
+@pytest.mark.parametrize("option", ["margin --samples", "margin --steps", "bench --repeats", "sample margins --images"])
+@pytest.mark.parametrize("count", ["0", "-1", "1.5", "one"])
+def test_a_count_is_a_whole_number_from_1_on(call, option, count):
+    code, _, err = call(f"{option} {count}")
+    assert code == 2 and f"a whole number from 1 on, got '{count}'" in err
+
+
 @pytest.mark.parametrize("seed", ["-1", "1.5", "one"])
 def test_a_seed_is_a_whole_number_from_0_on(call, seed):
     code, _, err = call(f"train --seed {seed}")
@@ -101,7 +108,6 @@ def test_a_seed_is_a_whole_number_from_0_on(call, seed):
         ("train --dataset digits --family cifar", ["digits has its own recipes", "'cifar'"]),
         ("train --dataset digits32 --arch resnet20 --set lam=-1", ["lam must be", "-1"]),  # before its reference trains
         ("margin --dataset digits --attack nearest", ["attack 'nearest'", "deepfool, tight"]),
-        ("margin --dataset digits --samples -1", ["asked for -1"]),
         ("bench --parts deepfool --arch resnet20", ["nothing to measure on resnet20", "deepfool: mlp, lenet"]),
         ("study table1 --only mnist/mlp/nope", ["no run 'mnist/mlp/nope' in table1"]),
         ("study nope", ["study 'nope'", "table1, table2, fig4"]),
