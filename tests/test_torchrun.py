@@ -67,7 +67,7 @@ def test_when_a_worker_is_killed_the_job_ends_and_goes_on_later(victim, tmp_path
     job = torchrun(tmp_path)
     wait_for_checkpoint(job, checkpoint_path(LONG, 0))
     os.kill(workers(job)[victim], signal.SIGKILL)
-    _, shown = job.communicate(timeout=60)
+    _, shown = job.communicate(timeout=300)
     assert job.returncode != 0 and "error: another process of this job has ended; the same command" in shown
     assert load_run(LONG, 0) is None
     run, weights = uninterrupted
@@ -86,7 +86,7 @@ def test_a_stop_asked_of_one_process_stops_all_with_a_checkpoint(tmp_path, own_f
     job = torchrun(tmp_path)
     wait_for_checkpoint(job, checkpoint_path(LONG, 0))
     os.kill(workers(job)[1], signal.SIGINT)
-    _, shown = job.communicate(timeout=60)
+    _, shown = job.communicate(timeout=300)
     assert job.returncode != 0 and "stopped; the same command" in shown and "another process" not in shown
     stopped = torch.load(checkpoint_path(LONG, 0), weights_only=True)["state"]
     assert 1 <= stopped["epoch"] < LONG.epochs and load_run(LONG, 0) is None
@@ -108,5 +108,5 @@ def test_two_nodes_are_as_good_as_two_processes_and_the_first_writes(tmp_path, m
 
 def test_what_is_wrong_is_said_and_ends_all_processes(tmp_path):
     job = torchrun(tmp_path, "--arch", "nonsense")
-    _, shown = job.communicate(timeout=60)
+    _, shown = job.communicate(timeout=300)
     assert job.returncode != 0 and "error: unknown arch for digits 'nonsense'" in shown
