@@ -341,14 +341,18 @@ def test_temporary_files_are_removed_when_they_are_old(tmp_path):
 
 
 def test_of_two_that_are_asked_for_a_run_one_trains_it_and_the_other_takes_it(monkeypatch, capsys):
-    trained, run = [], execute.train
+    trained, run, lock, waiting = [], execute.train, files._lock, threading.Event()
 
     def slowly(*args, **options):
         trained.append(threading.current_thread())
-        time.sleep(0.3)
+        assert waiting.wait(60)
         return run(*args, **options)
 
+    def tell(file, busy):
+        lock(file, lambda process: (waiting.set(), busy(process)))
+
     monkeypatch.setattr(execute, "train", slowly)
+    monkeypatch.setattr(files, "_lock", tell)
     found = []
     both = [threading.Thread(target=lambda: found.append(run_or_load(tiny(), 0, progress=False))) for _ in range(2)]
     for thread in both:
@@ -356,8 +360,7 @@ def test_of_two_that_are_asked_for_a_run_one_trains_it_and_the_other_takes_it(mo
     for thread in both:
         thread.join()
     assert len(trained) == 1 and found[0] == found[1]
-    waiting = f"digits/mlp/amm, seed 0: process {os.getpid()} on"
-    assert waiting in capsys.readouterr().err
+    assert f"digits/mlp/amm, seed 0: process {os.getpid()} on" in capsys.readouterr().err
     assert not list(checkpoint_path(tiny(), 0).parent.glob("*.lock"))
 
 
@@ -606,6 +609,12 @@ def test_a_killed_and_a_damaged_training_end_like_the_one_left_alone(tmp_path):
     rng = random.Random(0)
     assert soak.killed(tmp_path / "killed", 0, rng, ("step", "save", "store"))
     assert soak.flipped(tmp_path / "flipped", 0, rng, "*.pt") == (True, True)
+
+
+def test_the_soak_ends_when_a_training_fails_of_itself(tmp_path, monkeypatch):
+    monkeypatch.setattr(soak, "train_run", lambda *_: os._exit(3))
+    with pytest.raises(RuntimeError, match="a training ended with 3"):
+        soak.killed(tmp_path, 0, random.Random(0))
 
 
 def test_the_docs_show_what_the_soak_has_found():

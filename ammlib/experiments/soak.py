@@ -155,7 +155,7 @@ def kill_in(part: str, root: Path, seed: int, rng: random.Random) -> bool:
                 pass
         time.sleep(rng.uniform(0, 0.1 if part == "start" else 0.03))
     except EOFError:  # it came to its end before
-        pass
+        process.join()
     process.kill()
     process.join()
     if process.exitcode not in (0, -9):
@@ -242,6 +242,8 @@ def two_writers(root: Path, seconds: float) -> Tally:
             except ValueError:
                 torn += 1
         time.sleep(1.0)
+    if any(writer.exitcode for writer in writers):
+        raise RuntimeError("a writer failed")  # and tells nothing
     trained = [seed for ours, _ in pipes for seed in ours.recv()]
     stored = [json.loads(path.read_text("utf-8")) for path in root.rglob("*.json")]
     whole = len(stored) == len(list(root.rglob("*.safetensors"))) == len(set(trained))
