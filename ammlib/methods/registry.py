@@ -105,7 +105,7 @@ METHODS: dict[str, Row] = {  # colours: Okabe and Ito; AVG as MIN of the same sh
         "Bayes by Backprop",
         "#DDCC77",
         dict(rho=-6.0, pi=0.5, minus_log_s1=0.0, minus_log_s2=6.0, kl=1.0),
-        "the prior: of Blundell et al.'s grid; it and rho: tuned here (study search_systems)",
+        "rho, and the prior out of Blundell et al.'s grid: tuned here (study search_systems)",
     ),
     "l_softmax": Row(
         LSoftmax,
