@@ -17,7 +17,15 @@ from ammlib.training.studies import Job, scales_of, study
 SHOWN_APART = ("recipe", "metrics", "history", "versions", "weights")  # of a run: columns of their own, or none
 IDENTITY = ("dataset", "arch", "method", "scale", "train_size", "noisy", "digest", "seed")  # columns of `history`
 
-SYMBOLS = {"lam": "λ", "gamma": "γ", "alpha": "α", "rho": "ρ", "pi": "π"}
+SYMBOLS = {
+    "lam": "λ",
+    "gamma": "γ",
+    "alpha": "α",
+    "rho": "ρ",
+    "pi": "π",
+    "minus_log_s1": "-lnσ₁",
+    "minus_log_s2": "-lnσ₂",
+}
 SAME_FOR_ALL = ("steps", "overshoot", "num_rivals", "clip")  # arguments of the attack
 METRICS = {"error": "error %", "margin": "margin"}
 LARGEST_FIRST = ("full", "tuned", "short")  # scales
