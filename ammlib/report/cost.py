@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ammlib.report.measurements import PARTS_OF_STEP, VARIANTS, Measured, net_label
-from ammlib.report.tables import aligned
+from ammlib.report.tables import Table, aligned
 from ammlib.training.recipes import Recipe, make_recipe
 from ammlib.training.runs import load_run
 
@@ -142,7 +142,7 @@ def deepfool(measured: Measured) -> str:
     return aligned(rows, *hint)
 
 
-def scaling(measured: Measured) -> str:
+def scaling(measured: Measured) -> Table:
     """Milliseconds of a step on one process and on several."""
     one, several = measured["processes"]
     rows = [("net", "method", f"{one} process", f"{several} processes", "speed-up")]

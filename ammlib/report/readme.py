@@ -10,7 +10,7 @@ import pandas as pd
 
 from ammlib.data.files import home
 from ammlib.margin.classifier import choose
-from ammlib.report.cost import PAPER, SCREENED
+from ammlib.report.cost import PAPER, SCREENED, scaling
 from ammlib.report.frame import COMPARED_WITH, compare
 from ammlib.report.measurements import PARTS_OF_STEP, VARIANTS, load, net_label
 from ammlib.report.tables import aligned, as_markdown, named, number, yes_no
@@ -196,6 +196,11 @@ def live() -> str:
 ```"""
 
 
+def scaling_table() -> str:
+    """A step on one process and on two, from results/bench."""
+    return as_markdown(scaling(load("scaling")))
+
+
 SECTIONS = {
     "badges": badges,
     "short": short_table,
@@ -205,6 +210,7 @@ SECTIONS = {
     "results": results_table,
     "bench": bench_table,
     "tightness": tightness_table,
+    "scaling": scaling_table,
 }
 BLOCK = re.compile(r"(<!-- (\w+)[^>]*-->\n).*?(<!-- /\2 -->)", re.DOTALL)
 
