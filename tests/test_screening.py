@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from conftest import RecordingAMM, make_net
 from torch import nn
 
-from ammlib.experiments.cost.screening import agreement
+from ammlib.experiments.cost.screening import agreement, cosine
 
 
 def mlp(*widths, init="kaiming"):
@@ -108,3 +108,10 @@ def test_an_ordinary_net_is_not_looked_at_farther_than_need_be(digits):
     amm = RecordingAMM()
     amm(net, x, y, logits=net(x))
     assert amm.last.correct == 100 and amm.last.attacked < 40 and sum(points[1:]) < 250
+
+
+@pytest.mark.parametrize("size", [1.0, 1e-8, 1e-30, 1e-200, 1e200])
+def test_the_cosine_is_right_for_vectors_of_all_sizes(size):
+    a, b = torch.tensor([3.0, 4.0], dtype=torch.float64) * size, torch.tensor([4.0, 3.0], dtype=torch.float64) * size
+    assert cosine(a, a) == pytest.approx(1) and cosine(a, -a) == pytest.approx(-1)
+    assert cosine(a, b) == pytest.approx(0.96) and cosine(a, torch.zeros_like(a)) == 0

@@ -61,11 +61,11 @@ class MarginRegulariser(nn.Module):
         """What the last call did; counted when it is asked for, since a GPU has to be waited for."""
         return None if self.columns is None else Report.of(*self.columns)
 
+    @torch._disable_dynamo
     def forward(self, model: nn.Module, x: Tensor, y: Tensor, logits: Tensor | None = None) -> Tensor:
-        """The regularisation term of a batch; `logits = model(x)`, where at hand, save screening a forward pass.
+        """The term of a batch, to be minimised beside the loss and the weight decay (eq. 7).
 
-        Under DistributedDataParallel each process calls it with its share of the batch; the selection is over all.
-        Training minimises it beside the loss and the weight decay (eq. 7).
+        `logits = model(x)`, where at hand, save screening a forward pass. Of several processes each gives its share.
         """
         check_images(x)
         how, shares = strategy_for(self.strategy, x.device, x[:1].numel()), Shares(len(x), x.device)
@@ -81,8 +81,8 @@ class MarginRegulariser(nn.Module):
                 usable = (path.success if self.needs_success else path.norm > 0) & (size > 0)
                 # All processes meet here: what counts is decided over the batch of all of them.
                 m, usable, labels, correct = shares.gather(path.norm / size, usable, y, ~course.targeted)
-                smallest = m.masked_fill(~(usable & correct), torch.inf)  # of 𝒯
-                largest = -m.masked_fill(~usable | correct, -torch.inf)  # of ℱ
+                smallest = torch.where(usable & correct, m, torch.inf)  # of 𝒯
+                largest = torch.where(usable & ~correct, -m, torch.inf)  # of ℱ
                 kept = self.keep(torch.stack([smallest, largest]), labels).any(0)
                 mine = shares.own(kept).nonzero().squeeze(1)
             m = self.margin(model, path, mine, self.overshoot, self.high_order) / size[mine]
@@ -90,7 +90,7 @@ class MarginRegulariser(nn.Module):
             self.columns = (correct, *shares.gather(path.followed, path.success), kept, *shares.gather(found))
         if len(x) and not len(mine) and not self.warned and not self.columns[2].any():  # in no process
             self.warned = True
-            warnings.warn(f"no sample was fooled, so that the term is zero; {why_not_fooled(clean.f)}", stacklevel=4)
+            warnings.warn(f"no sample was fooled, so that the term is zero; {why_not_fooled(clean.f)}", stacklevel=6)
         t = torch.where(course.targeted[mine], self.d * m, -self.c * m)
         return self.shrinkage.term(t, self.lam, self.clip).sum() / (shares.total / world())  # eq. 6
 

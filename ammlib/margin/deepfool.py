@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from ammlib.margin.classifier import check_attack, check_images, check_values, frozen
 from ammlib.margin.gradients import Strategy, View, gap_and_gradient, look, strategy_for
-from ammlib.margin.trajectories import FARTHEST, AttackResult, Boundary, Course, Group, Step, Walk, dot, expand, norm
+from ammlib.margin.trajectories import FARTHEST, AttackResult, Boundary, Course, Walk, dot, expand, norm
 
 # After the first step a rival is left out once its logit gap is this many times the smallest one: to be the nearest
 # boundary its gradient would have to be as many times longer. Seen in 27,000 such steps on three nets: at most 1.
@@ -67,43 +67,43 @@ def walk(
     overshoot: float = 0.02,
 ) -> Walk:
     """Follow the attack from the clean samples, or from those `followed` (B,), whose `first` boundaries are known."""
-    x = clean.points.detach()
-    followed = torch.ones_like(course.targeted) if followed is None else followed
-    path = Walk(x, course, followed, torch.zeros_like(x), torch.zeros_like(followed), steps=[])
-    here, view, near = Group(torch.arange(len(x), device=x.device), followed, x, path.delta, course), clean, first
+    path = Walk.begin(clean.points.detach(), course, followed)
+    rows: Tensor | slice = slice(None)  # of the batch, that are looked at
+    view, near = clean, first
     if near is not None:
-        on = how.compact(followed)
-        here, view, near = here.at(on), view.at(on), near.at(on)
-    elif len(x) and not view.f.requires_grad:
-        view = look(model, x)
+        rows = how.compact(path.moving)
+        view, near = view.at(rows), near.at(rows)
+    elif len(path.x) and not view.f.requires_grad:
+        view = look(model, path.x)
     for i in range(steps):
-        near = near or nearest_rival(model, view, here, how, later=i > 0)  # eq. 2
+        near = near or nearest_rival(model, view, course.at(rows), path.moving[rows], how, later=i > 0)  # eq. 2
         if near is None:  # all have arrived
             break
-        moved = here.moving & (near.distance < torch.inf)
-        r = step(near.gap, near.g, overshoot)
-        here = here._replace(moving=moved, delta=torch.where(expand(moved, r), here.delta + r, here.delta))  # eq. 4
-        path.steps.append(Step(here.rows, moved, view.points.detach(), view.prediction, near.target))
-        path.delta[here.rows] = here.delta
+        r, moved = step(near.gap, near.g, overshoot), path.moving[rows] & (near.distance < torch.inf)
+        path.delta[rows] = torch.where(expand(moved, r), path.delta[rows] + r, path.delta[rows])  # eq. 4
+        path.note(rows, moved, view, near.target)
 
-        here = here.at(how.compact(moved))
-        if not len(here.rows):
+        rows = how.compact(path.moving)
+        there, near = path.here(rows), None
+        if not len(there):  # nobody could move
             break
-        view, near = look(model, here.x + here.delta, graph=i + 1 < steps), None
-        path.success[here.rows] = done = here.course.arrived(view)
-        here = here._replace(moving=here.moving & ~done)
-        if i + 1 < steps and how.pays_to_compact(here.moving):
-            here = here.at(how.compact(here.moving))
-            view = look(model, here.x + here.delta)
+        view = look(model, there, graph=i + 1 < steps)
+        path.arrive(rows, course.at(rows).arrived(view))
+        if i + 1 < steps and how.pays_to_compact(path.moving[rows]):
+            rows = how.compact(path.moving)
+            view = look(model, path.here(rows))
     return path
 
 
-def nearest_rival(model: nn.Module, view: View, here: Group, how: Strategy, later: bool) -> Boundary | None:
+def nearest_rival(
+    model: nn.Module, view: View, course: Course, moving: Tensor, how: Strategy, later: bool
+) -> Boundary | None:
     """The nearest boundary of the rows that move, of all rivals or, `later`, of those within reach; None if none."""
-    gap = here.course.gaps(view)
-    reach = LATER_REACH * gap.amax(1, keepdim=True) if later else -torch.inf
-    idle = (gap < reach) | ~here.moving.unsqueeze(1)
-    return nearest(model, view, here.course.rivals, gap.masked_fill(idle, -torch.inf), how)
+    gap = course.gaps(view)
+    wanted = moving.unsqueeze(1)
+    if later:
+        wanted = wanted & (gap >= LATER_REACH * gap.amax(1, keepdim=True))
+    return nearest(model, view, course.rivals, torch.where(wanted, gap, -torch.inf), how)
 
 
 def nearest(model: nn.Module, view: View, rivals: Tensor, gap: Tensor, how: Strategy) -> Boundary | None:
@@ -117,7 +117,7 @@ def nearest(model: nn.Module, view: View, rivals: Tensor, gap: Tensor, how: Stra
     size = g.flatten(2).norm(dim=2).T
     distance = -gap / size
     reachable = (distance / size < torch.finfo(size.dtype).max / 100) & (distance < FARTHEST)  # g may vanish
-    distance, k = distance.masked_fill(~reachable, torch.inf).min(1, keepdim=True)
+    distance, k = torch.where(reachable, distance, torch.inf).min(1, keepdim=True)
     target, gap = (values.gather(1, k).squeeze(1) for values in (target, gap))
     return Boundary(distance.squeeze(1), target, gap, g[k.squeeze(1), torch.arange(len(k), device=k.device)], size)
 
@@ -136,20 +136,16 @@ def margin(model: nn.Module, path: Walk, rows: Tensor, overshoot: float = 0.02, 
     """
     if not len(rows):
         return path.norm[rows].requires_grad_()
-    visited = Step(*map(torch.cat, zip(*path.steps, strict=True)))
-    when = torch.cat([torch.full_like(done.rows, i) for i, done in enumerate(path.steps)])
-    order = torch.arange(len(rows), device=rows.device)
-    at = torch.full_like(path.success, -1, dtype=torch.long).scatter_(0, rows, order)[visited.rows]
-    chosen = ((at >= 0) & visited.moved).nonzero().squeeze(1)
-    at, when, points, reference, target = (t[chosen] for t in (at, when, *visited[2:]))
+    moved, *columns = (torch.stack(column)[:, rows] for column in zip(*path.steps, strict=True))  # (steps, n, ...)
+    when, at = moved.nonzero(as_tuple=True)  # of every point that was visited: in which step, by whom
+    points, reference, target = (column[when, at] for column in columns)
     gap, g = gap_and_gradient(model, points, reference, target, graph=True)
     r = step(gap, g if high_order else g.detach(), overshoot)
     with torch.no_grad():
-        normal = g.new_zeros(len(path.steps), len(rows), *g.shape[1:])
+        normal = g.new_zeros(*moved.shape, *g.shape[1:])
         normal[when, at] = g / expand(norm(g), g)
-        weights = torch.empty_like(normal)
-        weights[-1] = v = path.delta[rows] / expand(path.norm[rows].clamp(min=torch.finfo(g.dtype).tiny), g)
-        for i in range(len(normal) - 1, 0, -1):  # of a change before step i, with what it makes of it
-            weights[i - 1] = v = v - (1 + overshoot) * expand(dot(normal[i], v), g) * normal[i]
-    change = dot(weights[when, at], r)
+        v = [path.delta[rows] / expand(path.norm[rows].clamp(min=torch.finfo(g.dtype).tiny), g)]  # of the last step
+        for n in normal[1:].flip(0):  # of the steps before it, with what they make of it
+            v.append(v[-1] - (1 + overshoot) * expand(dot(n, v[-1]), g) * n)
+    change = dot(torch.stack(v[::-1])[when, at], r)
     return path.norm[rows].index_add(0, at, change - change.detach())

@@ -2,10 +2,10 @@
 
 The first step of the attack tells a margin nearly exactly, but wants a gradient for each (sample, rival) pair. The
 logit gap costs nothing, but tells the margin |gap| / ‖∇gap‖ only as far as gradients are of the same length. So a few
-pairs are looked at first, and show how near the smallest are and how long gradients get; then those that a gradient as
-long as these would bring near enough to matter; and again, as they may show a longer one. Where gradients differ much
-in length, this goes up to all pairs. A misclassified sample has one rival, its label, and any may end with the largest
-margin: all of these are followed.
+pairs are looked at first, and show how near the smallest are, how long gradients get, and by how much those of one
+sample differ; then those that a gradient as long as that would bring near enough to matter; and again, as they may
+show a longer one. Where gradients differ much in length, this goes up to all pairs. A misclassified sample has one
+rival, its label, and any may end with the largest margin: all of these are followed.
 """
 
 import torch
@@ -19,7 +19,6 @@ from ammlib.margin.trajectories import Boundary, Course
 
 LEAST = 16  # of small batches as many samples are followed at least: a step may change the order of a few
 REACH = 1.2  # pairs are looked at up to this many times the distance, for gradients longer than those seen so far
-ORDINARY = 8.0  # the longest gradient of a batch is so many times the shortest at most; seen on trained nets: 2 to 5
 NEARLY = 1.1  # samples whose first step is up to this many times the distance go on: later steps change their order
 
 
@@ -40,35 +39,41 @@ def promising(
         near = nearest(model, clean, course.rivals, gap, how) or unknown(clean.points, course)
     else:
         near = few_first(model, clean.points.detach(), course, gap, y, shares, rank, how)
-    limit = limit_of(near, course, shares, rank)  # All processes meet here.
-    return course.targeted | (near.distance <= NEARLY * limit), near
+    (distances,) = shares.gather(near.distance.masked_fill(course.targeted, torch.inf))  # All processes meet here.
+    return course.targeted | (near.distance <= NEARLY * limit_of(distances, rank)), near
 
 
 def few_first(
     model: nn.Module, x: Tensor, course: Course, gap: Tensor, y: Tensor, shares: Shares, rank: int, how: Strategy
 ) -> Boundary:
     """The nearest boundaries (B,) of all that matter, in rounds, in each of which all processes meet."""
-    near, correct = unknown(x, course), ~course.targeted
-    seen, wanted = torch.zeros_like(gap, dtype=torch.bool), torch.zeros_like(gap, dtype=torch.bool)
+    near, correct, exists = unknown(x, course), ~course.targeted, gap > -torch.inf
+    seen, wanted = torch.zeros_like(exists), torch.zeros_like(exists)
     sizes, labels, right = shares.gather(-gap[:, 0], y, correct)
-    wanted[:, 0] = ~correct | shares.own(likely(sizes, labels, right, rank))
+    wanted[:, :2] = shares.own(likely(sizes, labels, right, rank)).unsqueeze(1)  # two: by how much do they differ?
+    wanted[:, 0] |= ~correct
+    wanted &= exists
     while anywhere(wanted.any()):
         look_at(model, near, x, course, gap, wanted, how)
         seen |= wanted
-        longest = near.size.squeeze(1)
-        reach = bridged(longest, *shares.gather(longest * correct))
-        limit = limit_of(near, course, shares, rank)
-        bound = near.distance.clamp(max=limit)  # what is farther changes nothing
-        too_far = (-gap > (REACH * reach * bound).unsqueeze(1)) & (limit < torch.inf)
-        wanted = ~(seen | too_far) & (gap > -torch.inf) & correct.unsqueeze(1)
+        shortest, longest = near.size.unbind(1)
+        columns = longest * correct, longest / shortest * correct, near.distance.masked_fill(~correct, torch.inf)
+        lengths, ratios, distances = shares.gather(*columns)
+        limit = limit_of(distances, rank)
+        matters = shares.own(what_matters(distances, labels, limit))
+        length = (ratios.max() * longest).clamp(max=lengths.max())  # of a gradient that is not seen yet
+        length = torch.where(longest > 0, length, lengths.max())
+        too_far = (-gap > (REACH * length * matters).unsqueeze(1)) & (limit < torch.inf)
+        wanted = exists & ~(seen | too_far) & correct.unsqueeze(1)
         wanted[:, 1:] &= seen[:, :1]  # further rivals once the first has shown how long the sample's gradients are
     return near
 
 
 def unknown(x: Tensor, course: Course) -> Boundary:
-    """The nearest boundaries before any look from the points x."""
+    """The nearest boundaries before any look from the points x; of lengths the shortest and the longest are kept."""
     nowhere = x.new_full((len(x),), torch.inf)
-    return Boundary(nowhere, course.rivals[:, 0].clone(), -nowhere, torch.zeros_like(x), x.new_zeros(len(x), 1))
+    lengths = torch.stack([nowhere, torch.zeros_like(nowhere)], 1)
+    return Boundary(nowhere, course.rivals[:, 0].clone(), -nowhere, torch.zeros_like(x), lengths)
 
 
 def look_at(
@@ -84,28 +89,29 @@ def look_at(
     found = nearest(model, view, course.rivals[rows], gap, how)
     if found is None:
         return
-    near.size[rows] = torch.maximum(near.size[rows], found.size.amax(1, keepdim=True))
+    shortest, longest = near.size[rows].unbind(1)
+    shortest = torch.minimum(shortest, found.size.masked_fill(found.size == 0, torch.inf).amin(1))  # 0: not looked at
+    near.size[rows] = torch.stack([shortest, torch.maximum(longest, found.size.amax(1))], 1)
     closer = found.distance < near.distance[rows]
     for known, new in zip(near[:4], found[:4], strict=True):
         known[rows[closer]] = new[closer]
 
 
-def bridged(longest: Tensor, everywhere: Tensor) -> Tensor:
-    """The gap (B,) that a gradient of each sample may bridge at distance 1: how long it may be.
+def what_matters(distances: Tensor, labels: Tensor, limit: Tensor) -> Tensor:
+    """How near a boundary of each sample has to be to change what is kept: of each class the smallest, below the limit.
 
-    As long as the longest seen in the batch. But the gradients of one sample, towards other rivals, differ less than
-    those of different samples: from what was seen of it by the square root of their spread, if that is ordinary.
+    A sample that is nearer than the farthest of these would have to become the smallest of its class; another one, to
+    come nearer than that farthest, so that ranks change, or to be the first of its class below the limit.
     """
-    most, least = everywhere.max(), torch.where(everywhere > 0, everywhere, torch.inf).min()
-    spread = most / least
-    own = torch.where(spread < ORDINARY, spread.sqrt() * longest, most).clamp(max=most)
-    return torch.where(longest > 0, own, most)
+    smallest = torch.where(labels.unsqueeze(1) == labels, distances, torch.inf).amin(1)  # of its class
+    kept = smallest <= limit
+    far = torch.where(kept, torch.where(kept, smallest, 0).amax(), limit)
+    return torch.where(distances > far, far, smallest)
 
 
-def limit_of(near: Boundary, course: Course, shares: Shares, rank: int) -> Tensor:
-    """The distance that `rank` of the correct samples stay below; infinite if there are not so many."""
-    (distance,) = shares.gather(near.distance.masked_fill(course.targeted, torch.inf))
-    return distance.kthvalue(rank).values if len(distance) >= rank else distance.new_tensor(torch.inf)
+def limit_of(distances: Tensor, rank: int) -> Tensor:
+    """The distance that `rank` of the samples stay below; infinite if there are not so many."""
+    return distances.kthvalue(rank).values if len(distances) >= rank else distances.new_tensor(torch.inf)
 
 
 def likely(size: Tensor, y: Tensor, correct: Tensor, rank: int) -> Tensor:

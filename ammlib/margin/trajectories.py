@@ -38,25 +38,46 @@ class Boundary(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One iteration of n samples: the points it starts from and the two classes whose boundary it steps to."""
+    """One iteration of a batch: from where samples moved, and between which two classes the boundary is."""
 
-    rows: Tensor  # (n,) which samples of the batch
-    moved: Tensor  # (n,) bool: the others stayed where they were
-    points: Tensor  # (n, ...) x + Δ^(i)
-    reference: Tensor  # (n,) predicted class
-    target: Tensor  # (n,) class beyond the nearest boundary
+    moved: Tensor  # (B,) bool: the others stayed where they were, what is said of them means nothing
+    points: Tensor  # (B, ...) x + Δ^(i)
+    reference: Tensor  # (B,) predicted class
+    target: Tensor  # (B,) class beyond the nearest boundary
 
 
 @dataclass
 class Walk:
-    """The trajectories of a batch of B samples; those that were not followed keep a zero delta and no success."""
+    """The trajectories of a batch of B samples; those that are not followed keep a zero delta and no success."""
 
     x: Tensor  # (B, ...)
     course: "Course"
     followed: Tensor  # (B,) bool
-    delta: Tensor  # (B, ...)
-    success: Tensor  # (B,) bool
+    delta: Tensor  # (B, ...) so far
+    moving: Tensor  # (B,) bool: under way, neither arrived nor stuck
+    success: Tensor  # (B,) bool: arrived
     steps: list[Step]
+
+    @classmethod
+    def begin(cls, x: Tensor, course: "Course", followed: Tensor | None = None) -> "Walk":
+        """At the samples themselves; all are followed unless told otherwise."""
+        followed = torch.ones_like(course.targeted) if followed is None else followed
+        return cls(x, course, followed, torch.zeros_like(x), followed.clone(), torch.zeros_like(followed), [])
+
+    def here(self, rows: Tensor | slice) -> Tensor:
+        """Where some of the samples have come to."""
+        return self.x[rows] + self.delta[rows]
+
+    def note(self, rows: Tensor | slice, moved: Tensor, view: View, target: Tensor) -> None:
+        """Remember an iteration of some rows; the others do not move any more."""
+        columns = (moved, view.points.detach(), view.prediction, target)
+        self.steps.append(Step(*(among_all(column, rows, len(self.x)) for column in columns)))
+        self.moving = self.steps[-1].moved
+
+    def arrive(self, rows: Tensor | slice, arrived: Tensor) -> None:
+        """Who has arrived does not move any more."""
+        self.success[rows] = arrived
+        self.moving = self.moving & ~self.success
 
     @cached_property
     def norm(self) -> Tensor:
@@ -65,24 +86,17 @@ class Walk:
 
     def taken(self) -> Tensor:
         """How many steps each sample took (B,)."""
-        count = torch.zeros_like(self.success, dtype=torch.long)
-        for step in self.steps:
-            count[step.rows] += step.moved
-        return count
+        moved = [step.moved for step in self.steps]
+        return torch.stack(moved).sum(0) if moved else torch.zeros_like(self.success, dtype=torch.long)
 
 
-class Group(NamedTuple):
-    """The n samples of a batch that are under way."""
-
-    rows: Tensor  # (n,) which samples
-    moving: Tensor  # (n,) bool: the others have arrived, or cannot move
-    x: Tensor  # (n, ...)
-    delta: Tensor  # (n, ...) their perturbations so far
-    course: "Course"
-
-    def at(self, rows: Tensor | slice) -> "Group":
-        """Some of them."""
-        return Group(self.rows[rows], self.moving[rows], self.x[rows], self.delta[rows], self.course.at(rows))
+def among_all(values: Tensor, rows: Tensor | slice, size: int) -> Tensor:
+    """Values of some rows as values of all, zero elsewhere."""
+    if isinstance(rows, slice):  # which are all
+        return values
+    everywhere = values.new_zeros(size, *values.shape[1:])
+    everywhere[rows] = values
+    return everywhere
 
 
 @dataclass(frozen=True)
