@@ -8,6 +8,9 @@ from ammlib.methods.layers import Weighted, apply, apply_transposed, head_of, wa
 from ammlib.methods.losses import squared_hinge
 from ammlib.methods.method import Batch, Method, Task, of_batch
 
+DIRECTIONS = 16  # in which CRN follows how far a layer stretches
+SLACK = 1.01  # times what is found of a norm, from below, so that no norm passes 1
+
 
 class DLSVM(Method):
     """The squared hinge loss, one class against the rest, weighted by `C`.
@@ -41,12 +44,12 @@ class CRN(DLSVM):
     """CRN-style: DLSVM on hidden layers whose spectral norm is kept at 1 or below, so that the margin in the features
     is a lower bound of that in the inputs. How the authors project, their C and schedule could not be had.
 
-    Norms are found by power iteration, a few iterations a step from where the last one ended: the state. That finds
-    them from below. On the digits, at the end of an epoch, five missed up to 2 % (one 5 %), on few images with C = 30
-    up to 11 %; at the end of the training 1e-6. A certified margin takes the exact norms.
+    Norms are found by power iteration of some orthonormal directions together, a few iterations a step from where the
+    last one ended: the state. That finds them from below: on a few images of the digits 1 % is missed at most, on MNIST
+    less than a hundredth of that. A certified margin takes the exact norms.
     """
 
-    def __init__(self, C: float = 1.0, iterations: int = 5) -> None:
+    def __init__(self, C: float = 1.0, iterations: int = 2) -> None:
         super().__init__(C)
         check_positive(iterations=iterations)
         self.iterations = iterations
@@ -55,7 +58,8 @@ class CRN(DLSVM):
         super().begin(model, task)
         check_contraction(model)
         for i, (layer, shape) in enumerate(input_shapes(model, task.shape)):
-            self.register_buffer(f"v{i}", torch.randn(1, *shape, device=layer.weight.device).to(layer.weight))
+            directions = min(DIRECTIONS, torch.Size(shape).numel())
+            self.register_buffer(f"v{i}", torch.randn(directions, *shape, device=layer.weight.device).to(layer.weight))
         self.project(model, iterations=100)
 
     def after_step(self, model: nn.Module) -> None:
@@ -63,13 +67,14 @@ class CRN(DLSVM):
 
     @torch.no_grad()
     def project(self, model: nn.Module, iterations: int) -> None:
-        """W ← W / max(1, σ(W)) for every hidden layer."""
+        """W ← W / max(1, σ(W)) for every hidden layer, with a little to spare."""
         for i, layer in enumerate(weighted(model)[:-1]):
             v = getattr(self, f"v{i}")
             for _ in range(iterations):
-                v.copy_(apply_transposed(layer, apply(layer, v), v.shape))
-                v /= v.norm().clamp(min=1e-12)
-            layer.weight /= apply(layer, v).norm().clamp(min=1.0)  # σ = ‖Wv‖
+                further = apply_transposed(layer, apply(layer, v), v.shape)  # WᵀWv
+                v.copy_(torch.linalg.qr(further.flatten(1).T).Q.T.view_as(v))
+            sigma = torch.linalg.matrix_norm(apply(layer, v).flatten(1), 2)  # the largest ‖Wu‖ of their span
+            layer.weight /= (SLACK * sigma).clamp(min=1.0)
 
 
 def check_contraction(model: nn.Module) -> None:
