@@ -1,6 +1,5 @@
 """Training by a recipe, resumable at any step with bit-identical results on the CPU."""
 
-import math
 import time
 from pathlib import Path
 from typing import Any
@@ -31,12 +30,12 @@ from ammlib.training.prepare import (
     trained_parameters,
 )
 from ammlib.training.recipes import Recipe
+from ammlib.training.sums import Sums, seems_dead
 
 CHECKPOINT_SECONDS = 120.0
 PROGRESS = ("epoch", "step", "sums", "history", "seconds")  # of a training, beside its tensors
 LATER = ("times", "warnings")  # likewise, but not in the checkpoints of earlier versions
 ENTRIES = 100  # a history has at most twice as many: longer trainings evaluate every few epochs only
-DEAD_AFTER = 3  # epochs, after which a net should know more than a constant
 WATCHED = 200  # test images whose margin is followed from epoch to epoch
 
 
@@ -74,7 +73,7 @@ class Training:
         self.optimizer = torch.optim.SGD(groups, recipe.lr, recipe.momentum, weight_decay=recipe.weight_decay)
         self.wrapped = wrapped(self.model)
         self.epoch, self.step = 0, 0
-        self.sums: dict[str, float] = {}  # over the steps since the last entry of the history
+        self.sums = Sums()  # of the steps since the last entry of the history
         self.history: list[dict[str, Any]] = []
         self.seconds, self.saved = 0.0, time.monotonic()
         self.times = (0.0, 0.0)  # wall clock and CPU, until `started`
@@ -101,6 +100,7 @@ class Training:
                 raise ValueError("weights are not finite")
             for name in PROGRESS + tuple(name for name in LATER if name in state):
                 setattr(self, name, state[name])
+            self.sums = Sums(self.sums)
 
     def save(self) -> None:
         """Store everything that the next step depends on."""
@@ -108,6 +108,7 @@ class Training:
         if self.checkpoint is None or not is_main():
             return
         state = {name: getattr(self, name) for name in PROGRESS} | {"times": self.took(), "warnings": self.warnings}
+        state["sums"] = dict(self.sums)
         for name in ("model", "optimizer", "method"):
             state[name] = getattr(self, name).state_dict()
         save_checkpoint(self.checkpoint, self.identity, state)
@@ -193,42 +194,18 @@ class Training:
         """Add what the step did to the sums for the history."""
         mistakes = (as_classes(logits.detach()).argmax(1) != y).sum()
         terms = [mistakes, loss.detach(), torch.zeros_like(loss) if term is None else term.detach()]
-        wrong, mean_loss, reg = total(torch.stack([value.double() for value in terms]))
-        sums = {"steps": 1, "samples": samples, "loss": mean_loss / world() * samples, "wrong": int(wrong)}
-        if term is not None:
-            sums["regulariser"] = reg / world() * samples
-        if (last := self.method.last) is not None:
-            sums["kept"] = last.kept
-            if not math.isnan(last.margin):
-                sums |= {"margin": last.margin, "steps_with_margin": 1}
-        for name, value in sums.items():
-            self.sums[name] = self.sums.get(name, 0) + value
-        values: dict[str, Any] = {"loss": mean_loss / world(), "error": 100 * wrong / samples}
-        if term is not None:
-            values["regulariser"] = reg / world()
-        if last is not None:
-            values |= {"kept": last.kept, "kept_margin": sums.get("margin")}
-        self.callback("step", self.steps_done, values)
-
-    def mean(self, name: str, per: str = "samples") -> float | None:
-        return self.sums[name] / self.sums[per] if name in self.sums else None
-
-    @property
-    def train_error(self) -> float:
-        return 100 * (self.sums["wrong"] / self.sums["samples"])
+        wrong, mean_loss, mean_term = total(torch.stack([value.double() for value in terms]))
+        found = None if term is None else mean_term / world()
+        step = Sums.of_step(samples, int(wrong), mean_loss / world(), found, self.method.last)
+        self.sums.add(step)
+        self.callback("step", self.steps_done, step.means())
 
     def show(self, bar: tqdm) -> None:
         """Error, regulariser and kept samples so far beside the progress bar; its time left is of the run."""
-        if bar.disable:
-            return
-        values = {"epoch": f"{self.epoch + 1}/{self.recipe.epochs}", "error": f"{self.train_error:.2f}%"}
-        if "regulariser" in self.sums:
-            values["reg"] = f"{self.mean('regulariser'):.3f}"
-        if "kept" in self.sums:
-            values["kept"] = f"{self.mean('kept', per='steps'):.1f}"
-        if self.warnings:
-            values["looks dead"] = self.warnings[0]
-        bar.set_postfix(values, refresh=False)
+        if not bar.disable:
+            dead = {"looks dead": self.warnings[0]} if self.warnings else {}
+            epoch = f"{self.epoch + 1}/{self.recipe.epochs}"
+            bar.set_postfix({"epoch": epoch, **self.sums.line(), **dead}, refresh=False)
 
     @property
     def every(self) -> int:
@@ -249,39 +226,20 @@ class Training:
         images = at_once(self.x_test[: self.watched])
         with torch.no_grad():
             self.require_finite(self.model(images), self.epoch, len(self.batches))
-        std = margin_units(self.recipe)
-        self.history.append(
-            {
-                "epoch": self.epoch,
-                "lr": learning_rate(self.recipe, self.epoch - 1),
-                "loss": self.mean("loss"),
-                "train_error": self.train_error,
-                "regulariser": self.mean("regulariser"),
-                "kept": self.mean("kept", per="steps"),
-                "kept_margin": self.mean("margin", per="steps_with_margin"),
-                "test_error": error_rate(self.model, self.x_test, self.y_test),
-                "test_margin": float(shared_margins(self.model, images, progress=False, std=std).norm.mean()),
-            }
-        )
-        self.warn_if_dead()
-        self.sums = {}
-        self.save()
-        self.callback("epoch", self.epoch * len(self.batches), self.history[-1])
-
-    def warn_if_dead(self) -> None:
-        """Say once, in the progress line and in the run file, that the training does not seem to get anywhere."""
-        last = self.history[-1]
-        constant = 100 * (1 - float(self.y_test.bincount().max()) / len(self.y_test))
-        signs = {
-            f"the error is not below that of a constant, {constant:.1f} %,": last["test_error"] >= constant,
-            "the regulariser kept no sample": last["kept"] == 0,
-            "the regulariser has no gradient": last["kept"] and not self.sums["pulls"],
+        std, means = margin_units(self.recipe), self.sums.means()
+        entry = {
+            "epoch": self.epoch,
+            "lr": learning_rate(self.recipe, self.epoch - 1),
+            **means,
+            "test_error": error_rate(self.model, self.x_test, self.y_test),
+            "test_margin": float(shared_margins(self.model, images, progress=False, std=std).norm.mean()),
         }
-        if self.epoch < DEAD_AFTER:
-            signs.pop(next(iter(signs)))
-        seen = [sign for sign, is_so in signs.items() if is_so]
-        if seen and not self.warnings:
-            self.warnings = [f"{seen[0]} in epoch {self.epoch}"]
+        self.history.append(entry)
+        if not self.warnings and (dead := seems_dead(entry, self.y_test, bool(self.sums.get("pulls")))):
+            self.warnings = [dead]  # once
+        self.sums = Sums()
+        self.save()
+        self.callback("epoch", self.epoch * len(self.batches), entry)
 
 
 def now() -> tuple[float, float]:
