@@ -9,11 +9,13 @@ from PIL import Image
 from sklearn.datasets import load_digits
 from torch import nn
 
+from ammlib.cli import main
 from ammlib.data import folders as image_folders
 from ammlib.data import sources
 from ammlib.data.registry import DATASETS
 from ammlib.experiments.cost.screening import Recording as RecordingAMM  # noqa: F401  for the tests
 from ammlib.models import make_model
+from ammlib.training import execute
 
 torch.set_num_threads(1)
 
@@ -107,6 +109,26 @@ def own_folders(tmp_path, monkeypatch):
     """Results and checkpoints of the test go to its own folders."""
     for name, value in folders(tmp_path).items():
         monkeypatch.setenv(name, value)
+
+
+@pytest.fixture
+def results(tmp_path, monkeypatch):
+    """A results folder without runs; the published numbers are those of the checkout."""
+    monkeypatch.setenv("AMMLIB_RESULTS", str(tmp_path))
+
+
+@pytest.fixture
+def refused(capsys, monkeypatch):
+    """A command that ends in one line, before any training."""
+
+    def check(command, *reasons):
+        monkeypatch.setattr(execute, "train", lambda *_, **__: pytest.fail("training began"))
+        assert main(command if isinstance(command, list) else command.split()) == 2
+        error = capsys.readouterr().err
+        assert error.startswith("error: ") and error.count("\n") == 1
+        assert all(str(reason) in error for reason in reasons), error
+
+    return check
 
 
 @pytest.fixture

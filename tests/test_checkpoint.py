@@ -1,18 +1,18 @@
-"""Facts about stored files: whole or not at all, never run as code, and never taken for another run's."""
+"""Facts about checkpoints: whole or not at all, never run as code, and never taken for another run's."""
 
 import errno
 import os
 import pickle
+import random
 from pathlib import Path
 
 import pytest
 import torch
+from trainings import flip, result, tiny
 
-from ammlib.data.files import write_atomically
-from ammlib.models.weights import load_weights, save_weights, weights_digest
-from ammlib.training.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
+from ammlib.models.weights import weights_digest
+from ammlib.training.checkpoint import CheckpointError, before, load_checkpoint, save_checkpoint
 from ammlib.training.prepare import prepare_data
-from ammlib.training.recipes import make_recipe
 from ammlib.training.train import Training, train
 
 CPU = torch.device("cpu")
@@ -35,40 +35,7 @@ def path(tmp_path):
     return tmp_path / "c.pt"
 
 
-def tiny(**changes):
-    return make_recipe("digits", "mlp", "amm", **{"epochs": 2, "train_size": 60, "batch": 20, **changes})
-
-
 # ---- writing
-
-
-def test_a_file_is_written_with_its_folders_and_readable_by_all(tmp_path):
-    path = tmp_path / "a" / "b" / "c.bin"
-    for content in (b"first", b"second"):
-        write_atomically(path, lambda file, content=content: file.write(content))
-        assert path.read_bytes() == content
-    assert os.listdir(path.parent) == ["c.bin"]
-    assert path.stat().st_mode & 0o777 == 0o644
-
-
-@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
-@pytest.mark.parametrize("moment", ["write", "fsync", "chmod", "replace"])
-def test_a_crash_while_writing_leaves_the_old_file_and_no_other(moment, error, tmp_path, monkeypatch):
-    def crash(*_):
-        raise error
-
-    def write(file):
-        file.write(b"half")
-        if moment == "write":
-            crash()
-
-    path = tmp_path / "file"
-    path.write_bytes(b"good")
-    if moment != "write":
-        monkeypatch.setattr(os, moment, crash)
-    with pytest.raises(error):
-        write_atomically(path, write)
-    assert path.read_bytes() == b"good" and os.listdir(tmp_path) == ["file"]
 
 
 @pytest.mark.parametrize("crash", [full_disk, ctrl_c])
@@ -171,30 +138,62 @@ def test_where_a_recipe_comes_from_makes_no_other_run(tmp_path):
     assert train(other, 0, checkpoint=path, progress=False).epoch == 2
 
 
-# ---- weights
+# ---- damaged and resumed
 
 
-def test_weights_are_stored_bit_for_bit(tmp_path):
-    weights = {
-        "float": torch.randn(7, 5, generator=torch.Generator().manual_seed(0)).t(),  # not contiguous
-        "special": torch.tensor([0.0, -0.0, torch.inf, torch.nan, 1e-45]),
-        "double": torch.tensor([0.1], dtype=torch.float64),
-        "count": torch.tensor(12),
-    }
-    save_weights(tmp_path / "w.safetensors", weights)
-    stored = load_weights(tmp_path / "w.safetensors")
-    assert {name: (w.dtype, w.shape) for name, w in stored.items()} == {
-        name: (w.dtype, w.shape) for name, w in weights.items()
-    }
-    assert weights_digest(stored) == weights_digest(weights)
-    content = (tmp_path / "w.safetensors").read_bytes()
-    save_weights(tmp_path / "w.safetensors", dict(reversed(weights.items())))
-    assert (tmp_path / "w.safetensors").read_bytes() == content
+@pytest.fixture
+def checkpoint(tmp_path):
+    """The last checkpoint of a training of two epochs, with the one before it beside it; and how the training ended."""
+    path = tmp_path / "c.pt"
+    return path, result(train(tiny(), 0, checkpoint=path, progress=False))
 
 
-def test_the_digest_sees_one_bit_and_the_names():
-    weights = {"a": torch.zeros(3), "b": torch.ones(3)}
-    digest = weights_digest(weights)
-    assert weights_digest({"b": torch.ones(3), "a": torch.zeros(3)}) == digest
-    assert weights_digest({"a": torch.ones(3), "b": torch.zeros(3)}) != digest
-    assert weights_digest({"a": torch.tensor([0.0, -0.0, 0.0]), "b": torch.ones(3)}) != digest
+def test_a_flipped_bit_in_a_checkpoint_is_never_resumed(checkpoint):
+    path, ended = checkpoint
+    good, rng = path.read_bytes(), random.Random(0)
+    for _ in range(40):
+        flip(path, rng)
+        try:
+            resumed = train(tiny(), 0, checkpoint=path, progress=False)
+        except CheckpointError as error:
+            assert f"{path} is damaged" in str(error) and "delete it to go on from the one before" in str(error)
+        else:  # a bit of the seal's own name: the content is whole
+            assert result(resumed) == ended
+        path.write_bytes(good)
+
+
+def test_without_the_last_checkpoint_the_one_before_leads_to_the_same_end(checkpoint):
+    path, ended = checkpoint
+    assert load_checkpoint(path, torch.load(path, weights_only=True)["identity"])["epoch"] == 2
+    path.unlink()
+    assert torch.load(before(path), weights_only=True)["state"]["epoch"] == 1
+    assert result(train(tiny(), 0, checkpoint=path, progress=False)) == ended
+
+
+def test_checkpoints_of_earlier_versions_are_resumed(checkpoint):
+    path, ended = checkpoint
+    stored = torch.load(before(path), weights_only=True)
+    del stored["identity"]["data"]
+    torch.save(stored, path)
+    assert result(train(tiny(), 0, checkpoint=path, progress=False)) == ended
+
+
+@pytest.mark.parametrize(
+    "change, reason",
+    [
+        (lambda state: state.update(epoch=999), "epoch 999"),
+        (lambda state: state.update(step=-1), "step -1"),
+        (lambda state: state.update(step="one"), "damaged"),
+        (lambda state: state.pop("history"), "history"),
+        (lambda state: state["model"].popitem(), "Missing key"),
+        (lambda state: next(iter(state["model"].values())).fill_(torch.nan), "not finite"),
+        (lambda state: state["optimizer"].pop("state"), "state"),
+    ],
+)
+def test_a_well_formed_checkpoint_with_wrong_content_is_refused(change, reason, checkpoint):
+    path, _ = checkpoint
+    stored = torch.load(path, weights_only=True)
+    change(stored["state"])
+    save_checkpoint(path, stored["identity"], stored["state"])
+    with pytest.raises(CheckpointError, match=rf"(?s)^[^\n]*{reason}[^\n]*; delete it to [^\n]*$"):
+        train(tiny(), 0, checkpoint=path, progress=False)

@@ -17,6 +17,7 @@ from ammlib import deepfool, make_model
 from ammlib.margin.margins import Margins
 from ammlib.methods.registry import METHODS
 from ammlib.report import figures, style
+from ammlib.report.frame import compare
 from ammlib.training.recipes import label, make_recipe
 from ammlib.training.runs import Run
 
@@ -143,6 +144,19 @@ def test_sweep_joins_no_runs_of_different_scales(axes):
     assert [text.get_text() for text in axes.get_legend().get_texts()] == [label("amm"), "short scale"]
 
 
+def test_convergence_tells_short_curves_from_full_ones(axes):
+    full = replace(run("reference", history=(5.0, 3.0)), recipe=make_recipe("mnist", "mlp", "reference", "full"))
+    figures.convergence(axes, [full, run("amm", history=(4.0, 2.0)), run("avg_exp", history=(4.0, 2.0))])
+    drawn = {line.get_label(): line.get_linestyle() for line in axes.get_legend().get_lines()}
+    assert drawn == {label("reference"): "-", label("amm"): ":", label("avg_exp"): "-.", "short scale": ":"}
+
+
+@pytest.mark.parametrize(("errors", "scale"), [((9.0, 8.0), "linear"), ((9.0, 1.0), "log")])
+def test_errors_that_hardly_change_have_a_linear_axis_with_numbers(axes, errors, scale):
+    figures.convergence(axes, [run("amm", history=errors)])
+    assert axes.get_yscale() == scale
+
+
 def test_a_search_shows_every_cell_frames_the_choice_and_has_no_empty_panel():
     cells = [(lam, c, 1.0) for lam in (1, 2) for c in (3, 4)] + [(1, 3, 0.5)]
     runs = [run("amm", error=float(i), lam=lam, c=c, d=d) for i, (lam, c, d) in enumerate(cells, 1)]
@@ -220,3 +234,21 @@ def test_boundary_is_where_the_logit_changes_its_sign(axes):
     for label_, found in enumerate(points):
         np.testing.assert_allclose(found, x.flatten(1)[y == label_], rtol=1e-6)
     assert (len(red), len(points), axes.get_title()) == (1, 2, "title")
+
+
+# ---- what has not run
+
+
+def test_figures_of_what_has_not_run_say_so(results):
+    rows = compare("fig5", "short")
+    figure, (left, right) = plt.subplots(1, 2)
+    figures.convergence(left, [], paper=rows)
+    figures.sweep(right, [], "noisy", 0, rows)
+    others = (
+        figures.along_training([], "kept", "test_margin"),
+        figures.margin_panels([], {}),
+        figures.grid_search([], {}),
+    )
+    for axes in (left, right, *(axes for other in others for axes in other.axes)):
+        assert any("not run" in text.get_text() for text in axes.texts)
+    plt.close("all")

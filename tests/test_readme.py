@@ -3,11 +3,15 @@
 import re
 
 import pytest
+from made_up import finished
 
 import ammlib
 import ammlib.data.vision  # noqa: F401  torchvision, as the README imports it, also where its operators do not load
 from ammlib.data.files import home
+from ammlib.report import readme
 from ammlib.report.readme import BLOCK, LINES, SECTIONS, pages, render
+from ammlib.training.runs import store_run
+from ammlib.training.studies import study
 
 PAGES = [*pages(), home() / "CHANGELOG.md"]
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
@@ -59,3 +63,17 @@ def test_every_file_that_a_page_names_or_links_to_exists(page):
 def test_the_reference_has_every_public_name():
     listed = re.findall(r"(?:auto\w+|data):: ammlib\.(\w+)", (home() / "docs" / "api.md").read_text("utf-8"))
     assert sorted(listed) == sorted(ammlib.__all__)
+
+
+def test_the_readme_goes_from_reference_to_method_and_names_what_has_not_run(results, monkeypatch):
+    monkeypatch.setattr(readme, "STUDIES", ["table4"])
+    for recipe, seed in study("table4", "tuned"):
+        if recipe.arch == "resnet20":
+            store_run(finished(recipe, seed, {"reference": 8.3, "control": 8.4, "amm": 8.2}[recipe.method], 0.1))
+    *table, _, missing = readme.results_table().splitlines()
+    (line,) = table[2:]
+    assert line.startswith(
+        "| cifar10 | resnet20 | AMM (MIN+EXP) | 8.20 → 7.62 | 8.30 → 8.20 ± 0.00 (control 8.40) | 0.10 →"
+    )
+    assert line.endswith("| error yes, margin **no** |")
+    assert missing.startswith("Not run here on cifar10: lenet, nin, ") and "resnet20" not in missing

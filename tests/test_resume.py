@@ -18,12 +18,15 @@ from conftest import folders
 from trainings import batch_norm_net, result, tiny
 
 from ammlib.cli import main
+from ammlib.data.files import locked
 from ammlib.models import make_model
 from ammlib.training import prepare
 from ammlib.training import train as train_module
+from ammlib.training.checkpoint import save_checkpoint
 from ammlib.training.execute import run_or_load
 from ammlib.training.interrupt import stop_between_steps
 from ammlib.training.prepare import prepare_data
+from ammlib.training.runs import checkpoint_path
 from ammlib.training.train import Training, train
 
 processes = multiprocessing.get_context("forkserver")  # imports once, so that each process starts quickly
@@ -234,3 +237,32 @@ def test_a_finished_checkpoint_needs_no_step(tmp_path, monkeypatch):
     first = result(train(tiny(), 0, checkpoint=tmp_path / "c.pt", progress=False))
     monkeypatch.setattr(Training, "take_step", lambda *_: pytest.fail("there was nothing to train"))
     assert result(train(tiny(), 0, checkpoint=tmp_path / "c.pt", progress=False)) == first
+
+
+def test_a_training_by_force_that_was_stopped_goes_on(monkeypatch):
+    first, take_step = run_or_load(tiny(), 0, progress=False), Training.take_step
+    taken = []
+
+    def counted(self, *batch):
+        taken.append(self.steps_done)
+        take_step(self, *batch)
+        if len(taken) == 4:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(Training, "take_step", counted)
+    with pytest.raises(KeyboardInterrupt):
+        run_or_load(tiny(), 0, force=True, progress=False)
+    with locked(checkpoint_path(tiny(), 0).with_suffix(".lock"), busy=pytest.fail):  # while somebody is at it
+        assert run_or_load(tiny(), 0, progress=False) == first
+    assert run_or_load(tiny(), 0, progress=False).weights == first.weights and taken == [0, 1, 2, 3, 4, 5]
+    assert not checkpoint_path(tiny(), 0).exists()
+
+
+def test_times_go_on_after_a_kill(tmp_path):
+    path = tmp_path / "c.pt"
+    train(tiny(), 0, checkpoint=path, progress=False)
+    stored = torch.load(path, weights_only=True)
+    stored["state"]["times"] = (1000.0, 500.0)
+    save_checkpoint(path, stored["identity"], stored["state"])
+    wall, cpu = train(tiny(), 0, checkpoint=path, progress=False).took()
+    assert 1000 < wall < 1100 and 500 < cpu < 600

@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from trainings import tiny
 
 from ammlib.data.batches import subset
 from ammlib.data.datasets import load_data
 from ammlib.margin.margins import margins
 from ammlib.models.weights import load_weights, save_weights, weights_digest
+from ammlib.report import frame
 from ammlib.training import execute, runs
 from ammlib.training.device import best_device
 from ammlib.training.evaluate import error_rate
@@ -32,10 +34,6 @@ pytestmark = pytest.mark.usefixtures("own_folders")
 @pytest.fixture
 def no_training(monkeypatch):
     monkeypatch.setattr(execute, "train", lambda *_, **__: pytest.fail("trained, though the run is stored"))
-
-
-def tiny(method="amm", **changes):
-    return make_recipe("digits", "mlp", method, **{"epochs": 2, "train_size": 60, "batch": 20, **changes})
 
 
 def fake_run(seed=0, **changes):
@@ -126,6 +124,35 @@ def test_a_damaged_run_file_is_an_error_that_names_it():
         run_or_load(tiny(), 0, progress=False)
 
 
+@pytest.mark.parametrize("metrics", ["{}", '{"error": NaN, "margin": 1.0}', '{"error": 1.0, "margin": null}', "[]"])
+def test_a_run_file_without_finite_metrics_is_named_in_one_line(metrics, refused):
+    path = run_path(tiny("reference"), 0)
+    run = run_or_load(tiny("reference"), 0, progress=False)
+    path.write_text(run.to_json().replace(json.dumps(run.metrics, indent=1).replace("\n", "\n "), metrics))
+    with pytest.raises(ValueError, match=f"{path} is damaged"):
+        load_run(tiny("reference"), 0)
+    refused("train --dataset digits --method reference --set epochs=2 train_size=60 batch=20", path, "delete it")
+
+
+@pytest.mark.parametrize(
+    "change", [{"recipe": None}, {"recipe": [1]}, {"weights": None}, {"history": None}, {"history": [1]}, {"data": 3}]
+)
+def test_a_run_file_with_a_field_of_another_kind_is_named_in_one_line(change, refused):
+    run, path = run_or_load(tiny("reference"), 0, progress=False), run_path(tiny("reference"), 0)
+    path.write_text(json.dumps(json.loads(run.to_json()) | change))
+    with pytest.raises(ValueError, match=f"{path} is damaged"):
+        frame.history()
+    refused("train --dataset digits --method reference --set epochs=2 train_size=60 batch=20", path, "delete it")
+
+
+def test_a_run_file_of_brackets_is_named(tmp_path):
+    path = run_path(tiny(), 0)
+    path.parent.mkdir(parents=True)
+    path.write_text("[" * 10**5)
+    with pytest.raises(ValueError, match=f"{path} is damaged"):
+        load_run(tiny(), 0)
+
+
 def test_folders_are_the_environments_or_the_checkouts(tmp_path, monkeypatch):
     assert run_path(tiny(), 5).relative_to(tmp_path).as_posix() == (
         f"results/runs/digits/mlp/amm/full-{tiny().digest}-s5.json"
@@ -134,6 +161,14 @@ def test_folders_are_the_environments_or_the_checkouts(tmp_path, monkeypatch):
     monkeypatch.setenv("AMMLIB_CHECKPOINTS", "")
     checkout = Path(__file__).resolve().parents[1]
     assert (runs.results_root(), runs.checkpoints_root()) == (checkout / "results", checkout / "checkpoints")
+
+
+def test_a_tilde_is_the_home_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("AMMLIB_RESULTS", "~/results")
+    monkeypatch.setenv("AMMLIB_CHECKPOINTS", "~/checkpoints")
+    assert run_path(tiny(), 0).is_relative_to(tmp_path / "results")
+    assert checkpoint_path(tiny(), 0).is_relative_to(tmp_path / "checkpoints")
 
 
 # ---- run or load

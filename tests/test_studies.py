@@ -4,9 +4,12 @@ import csv
 from pathlib import Path
 
 import pytest
+import torch
 
+from ammlib import cli
+from ammlib.cli import main
 from ammlib.training.recipes import make_recipe, reference_of
-from ammlib.training.runs import load_run
+from ammlib.training.runs import load_run, run_name
 from ammlib.training.studies import STUDIES, scales_of, share, study
 
 TEXT_ONLY = {"Sec. 3.1", "Sec. 3.1 footnote", "Sec. 4.5"}  # published about no run in particular
@@ -28,6 +31,7 @@ RUNS = {  # study: runs at full, at short, at tuned scale, where it has them
     "grid_cifar10_d": (2, 2),
     "search_cifar10": (1 + 2 + 8,),
     "search_cifar100": (1 + 2 + 8,),
+    "longer_cifar10": (1 + 2,),
     "all_images": (3, 3),
     "control": (3, 3),
     "grid_svhn": (5, 1 + 5),
@@ -160,3 +164,14 @@ def test_every_published_number_of_ours_has_its_runs():
         assert recipe in [run.recipe for run in study(name, "full")], row
         seen.add(name)
     assert seen == {f"table{n}" for n in range(1, 8)} | {"fig1", "fig3", "fig4", "fig5"}
+
+
+@pytest.mark.usefixtures("own_folders")
+def test_a_dry_run_lists_what_is_missing_and_trains_nothing(monkeypatch, capsys):
+    monkeypatch.setattr(cli, "estimate", lambda jobs: 3600.0 * len(jobs))
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    jobs = study("table2", "short")
+    assert main(["study", "table2", "--scale", "short", "--dry-run"]) == 0
+    *names, total = capsys.readouterr().out.splitlines()
+    assert names == [run_name(*job) for job in jobs]
+    assert total == f"{len(jobs)} of {len(jobs)} runs are missing: about {len(jobs):.1f} core hours on this machine"

@@ -32,6 +32,7 @@ from ammlib.training.device import best_device, placed
 from ammlib.training.prepare import prepare_data
 from ammlib.training.recipes import make_recipe
 from ammlib.training.runs import results_root
+from ammlib.training.sums import Sums
 from ammlib.training.train import Training
 
 FOLDER = "imagenet_sample"
@@ -138,10 +139,10 @@ def fine_tune(arch: str, images: int = 16, batch: int = 8) -> dict[str, Any]:
     crops, steps, started = list(training.batches.epoch(0)), [], time.monotonic()
     before = batch_margins(training.model, crops)
     for x, y in crops:
-        training.sums = {}
+        training.sums = Sums()
         training.take_step(x, y)
         per = {"loss": "samples", "regulariser": "samples", "kept": "steps", "margin": "steps"}
-        steps.append({name: training.mean(name, over) for name, over in per.items()})
+        steps.append({name: training.sums.mean(name, over) for name, over in per.items()})
     after = batch_margins(training.model, crops)
     about = {"versions": versions(), "device": training.device.type, "seconds": round(time.monotonic() - started)}
     values = {"recipe": recipe.to_dict(), "seed": 0, **about, "steps": steps, "before": before, "after": after}

@@ -18,7 +18,7 @@ from ammlib.experiments.cost.nets import Images
 from ammlib.margin.amm import AMM
 from ammlib.margin.parts import AGGREGATION, SHRINKAGE
 from ammlib.margin.pgd import pgd
-from ammlib.report.figures import COLOURS, boundary, pushed, show
+from ammlib.report.figures import boundary, pushed, show
 from ammlib.report.measurements import Measured
 from ammlib.report.style import legend_below
 from ammlib.training.recipes import label
@@ -100,23 +100,23 @@ def radius(measured: Measured, arch: str = "mlp", shown: int = 8) -> None:
 
     def draw(radius: float) -> Figure:
         figure, panels = plt.subplots(1 + len(nets), figsize=(8.6, 1.1 + 0.95 * len(nets)))
-        row_of_images(panels[0], x, "images", y, "black", y)
+        row_of_images(panels[0], x, "images", y, y)
         for axes, (method, net) in zip(panels[1:], nets.items(), strict=True):
             there = pgd(net, x, y, radius)
             stand = found[method]["robust"][measured["radii"].index(radius)]
             name = f"{label(method)}\n{stand:.0%} of {measured['samples']:,} stand"
-            row_of_images(axes, there, name, net(there).argmax(1), COLOURS[method], y)
+            row_of_images(axes, there, name, net(there).argmax(1), y)
         figure.suptitle(f"PGD within {radius:g} pixel units, and predictions; red: wrong", fontsize="medium")
         return figure
 
     live(draw, radius=SelectionSlider(options=measured["radii"], value=1.0))
 
 
-def row_of_images(axes: Axes, images: Tensor, name: str, said: Tensor, colour: str, true: Tensor) -> None:
+def row_of_images(axes: Axes, images: Tensor, name: str, said: Tensor, true: Tensor) -> None:
     """Images side by side with the predictions above them, red where they are wrong."""
     spaced = pad(images, (2, 2, 0, 0), value=1.0)
     show(axes, torch.cat([*spaced], -1))
     for i, (a, b) in enumerate(zip(said.tolist(), true.tolist(), strict=True)):
         place = {"transform": axes.transAxes, "ha": "center", "va": "bottom"}
-        axes.text((i + 0.5) / len(images), 1.02, str(a), color=colour if a == b else "red", **place)
+        axes.text((i + 0.5) / len(images), 1.02, str(a), color="black" if a == b else "red", **place)
     axes.set_ylabel(name, rotation=0, ha="right", va="center")

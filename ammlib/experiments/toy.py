@@ -50,7 +50,7 @@ def turns(runs: Sequence[Run]) -> str:
     cells: list[tuple[str, ...]] = [("", "seed", "angle of w at first", "accuracy", "at the end", "accuracy")]
     for run in runs:
         ends = achieved(new_model(run.recipe, run.seed)), achieved(trained_model(run.recipe, run.seed))
-        numbers = [text for end in ends for text in (f"{end['angle']:.0f}°", f"{end['accuracy']:.0f} %")]
+        numbers = [text for end in ends for text in (f"{end['angle']:z.0f}°", f"{end['accuracy']:.0f} %")]
         cells.append((label(run.recipe.method), str(run.seed), *numbers))
     return aligned(cells)
 

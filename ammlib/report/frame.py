@@ -83,8 +83,9 @@ def published() -> DataFrame:
     """The numbers of the paper, results/paper.csv, one row each.
 
     Columns: `source` ("Table 3", "Fig. 4 text"), dataset, arch, method, `condition` ("", "train=20000", "noisy=55000"),
-    `metric` ("error" in %, "margin", ...), `value`, `std`, `bound` ("" for a value; "<", ">", "<=", ">=" for a limit),
-    `competitor` (somebody else's result, quoted by the paper) and a note.
+    `metric` ("error" in %, "margin", ...; "smallest_margin" of the toy, where the paper has no mean), `value`, `std`,
+    `bound` ("" for a value; "<", ">", "<=", ">=" for a limit), `competitor` (somebody else's result, quoted by the
+    paper) and a note.
     """
     texts = dict.fromkeys(("source", "dataset", "arch", "method", "condition", "metric", "bound", "note"), "")
     path = stored_results() / "paper.csv"

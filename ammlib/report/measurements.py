@@ -41,15 +41,17 @@ def about(measured: Measured) -> str:
 
 
 def net_label(net: Measured) -> str:
-    """Such as "LeNet, CIFAR-10"."""
+    """Such as "LeNet, CIFAR-10"; a net that has converged says so."""
     names = {"mlp": "MLP", "lenet": "LeNet", "liunet": "LiuNet", "resnet20": "ResNet-20", "densenet40": "DenseNet-40"}
-    return f"{names[net['arch']]}, {net['dataset'].upper().replace('CIFAR10', 'CIFAR-10')}"
+    name = f"{names[net['arch']]}, {net['dataset'].upper().replace('CIFAR10', 'CIFAR-10')}"
+    return f"{name}, converged" if net.get("converged") else name
 
 
 def core_hours(dataset: str, arch: str, method: str) -> float | None:
     """About what a full run takes on one core, from measured steps of the net on images of this size, if any."""
     recipe, images = make_recipe(dataset, arch, method, "full"), BY_DATASET[dataset].get("images")
-    family = {net["arch"]: net for net in load("steps")["nets"].values() if net["dataset"][:5] == dataset[:5]}
+    nets = [net for net in load("steps")["nets"].values() if not net.get("converged")]
+    family = {net["arch"]: net for net in nets if net["dataset"][:5] == dataset[:5]}
     if images is None or arch not in family:
         return None
     net = family[arch]

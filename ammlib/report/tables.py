@@ -33,7 +33,9 @@ GROUPS = {  # of the columns of paper beside ours
     "same direction": METRICS.values(),
     "standard errors apart": METRICS.values(),
 }
-CELL = "white-space: nowrap; text-align: left; padding: 0.2em 0.8em"
+CELL = "white-space: nowrap; text-align: left; padding: 0.2em 0.5em"
+WORDS = CELL.replace("nowrap", "normal")  # of a header, and of a cell with more than `LONG` characters
+LONG = 25
 
 
 # ---- how a table looks
@@ -48,7 +50,7 @@ class Table(str):
     def __new__(cls, frame: DataFrame, *notes: str) -> "Table":
         """Cells are texts; columns that are all empty are left out, notes stand below."""
         frame = frame.loc[:, (frame != "").any().to_numpy()]
-        table = super().__new__(cls, "\n".join([*text_lines(frame), *([""] if notes else []), *notes]))
+        table = super().__new__(cls, "\n".join([*text_lines(frame), *([""] if notes else []), *notes]).strip("\n"))
         table.frame, table.notes = frame, notes
         return table
 
@@ -56,11 +58,18 @@ class Table(str):
         return str(self)
 
     def _repr_html_(self) -> str:
-        body = self.frame.to_html(index=False, border=0, na_rep="")
-        body = re.sub("<(td|th)( [^>]*)?>", rf'<\1\2 style="{CELL}">', body)
+        body = "" if self.frame.empty else self.frame.to_html(index=False, border=0, na_rep="")
+        body = re.sub("<(td|th)( [^>]*)?>(.*?)</", styled, body)
         for word, colour in COLOURS.items():
             body = body.replace(f">{word}</td>", f'><b style="color: {colour}">{word}</b></td>')
         return body + "".join(f"<div>{html.escape(note)}</div>" for note in self.notes)
+
+
+def styled(cell: re.Match[str]) -> str:
+    """A cell of HTML with its style: where the page is narrow words wrap, but numbers stay in one line."""
+    tag, attributes, text = cell.groups("")
+    style = WORDS if tag == "th" or len(text) > LONG else CELL
+    return f'<{tag}{attributes} style="{style}">{text}</'
 
 
 def text_lines(frame: DataFrame) -> list[str]:
@@ -161,10 +170,14 @@ def yes_no(holds: bool | None) -> str:
 
 def not_run(row: Any) -> str:
     hours = core_hours(row.dataset, row.arch, row.method)
-    return "not run here" + (f"; full scale takes about {hours:,.0f} core hours" if hours else "")
+    about = f"about {hours:,.0f} core hours" if hours and hours > 1.5 else "an hour or less"
+    return "not run here" + (f"; full scale takes {about}" if hours else "")
 
 
 # ---- other tables of runs
+
+
+NOTHING = Table(DataFrame(), "not run")
 
 
 def settings(wanted: Iterable[Job]) -> Table:
@@ -188,11 +201,11 @@ def settings(wanted: Iterable[Job]) -> Table:
     return aligned([header, *cells], *(f"{', '.join(names)}: {source}" for source, names in sources.items()))
 
 
-def course(found: Sequence[Run]) -> Table | str:
+def course(found: Sequence[Run]) -> Table:
     """How trainings went, to look into a result: errors, the margin of a few test images, the regularisation term, the
     samples that it keeps of a batch; means over the seeds, at the last epoch where not said otherwise."""
     if not found:
-        return "not run"
+        return NOTHING
     epochs = history(found).groupby(["digest", "seed"], sort=False)
     last = epochs.last().join(epochs["test_error"].min().rename("lowest")).groupby("digest", sort=False)
     means = last[[*COURSE, "lowest"]].mean()
@@ -214,7 +227,7 @@ def truncated_from(recipe: Recipe) -> str:
     return f"{limit:.2f}" if math.isfinite(limit) else ""
 
 
-def ranking(found: Iterable[Run]) -> Table | str:
+def ranking(found: Iterable[Run]) -> Table:
     """The runs of a search, and a reference among them, by their error; the recipe's choice is marked."""
     runs = sorted({(run.recipe, run.seed): run for run in found}.values(), key=lambda run: run.metrics["error"])
     rates = {run.recipe.lr for run in runs if run.recipe.epochs}  # what is only evaluated has none
@@ -227,7 +240,7 @@ def ranking(found: Iterable[Run]) -> Table | str:
         parameters = " ".join(filter(None, (strength(recipe), rate)))
         numbers = (number(run.metrics["error"]), number(run.metrics["margin"]))
         cells.append((str(rank), named(recipe.method), parameters, *numbers, mark))
-    return aligned(cells) if runs else "not run"
+    return aligned(cells) if runs else NOTHING
 
 
 def choice(recipe: Recipe) -> tuple[float, str]:

@@ -16,7 +16,7 @@ from ammlib.margin.amm import AMM
 from ammlib.models import make_model
 from ammlib.report.measurements import VARIANTS
 from ammlib.training.device import best_device, placed
-from ammlib.training.execute import trained_weights
+from ammlib.training.execute import starting_weights
 from ammlib.training.prepare import prepare_data, set_mode, trained_parameters
 from ammlib.training.recipes import make_recipe
 
@@ -30,7 +30,7 @@ class Case:
     batch: int
     warm_up: int  # plain steps, then a tenth as many with MIN + EXP
     repeats: int
-    fine_tuned: bool = False  # no training: from its published reference, on that one's images, if these are at hand
+    reference: str | None = None  # no training: from its reference at this scale, on that one's images, if at hand
 
 
 CASES = {
@@ -38,7 +38,8 @@ CASES = {
     "lenet": Case("mnist", "lenet", 100, 600, 4),
     "liunet": Case("mnist", "liunet", 50, 100, 1),
     "lenet_cifar": Case("cifar10", "lenet", 100, 400, 3),
-    "resnet20": Case("cifar10", "resnet20", 100, 100, 3, fine_tuned=True),
+    "resnet20": Case("cifar10", "resnet20", 100, 100, 3, reference="short"),
+    "resnet20_converged": Case("cifar10", "resnet20", 128, 100, 3, reference="tuned"),
     "densenet40": Case("cifar10", "densenet40", 50, 30, 1),
 }
 
@@ -133,10 +134,12 @@ class Images:
 def partly_trained(case: Case) -> tuple[Net, Images]:
     """The net after some training, so that many samples are classified correctly, as during most of a run."""
     net, images = Net(case), Images(case.dataset)
-    if case.fine_tuned and images.name == case.dataset:
-        reference = make_recipe(case.dataset, case.arch, "reference", "short")
-        net.model.load_state_dict(trained_weights(reference, 0))
-        images.data = prepare_data(reference, images.data)
+    if case.reference and images.name == case.dataset:
+        recipe = make_recipe(case.dataset, case.arch, "amm", case.reference, start="reference")
+        weights = starting_weights(recipe, 0, images.data.num_classes)
+        assert weights is not None  # it does not start from scratch
+        net.model.load_state_dict(weights)
+        images.data = prepare_data(recipe, images.data)
     else:
         warm_up(net, images)
     net.freeze()

@@ -79,6 +79,7 @@ def measure_net(case: Case, repeats: int | None = None, steps: tuple[int, ...] =
     return {
         "dataset": case.dataset,
         "arch": case.arch,
+        "converged": case.reference == "tuned",
         "images": images.name,
         "device": net.device.type,
         "batch": case.batch,

@@ -109,7 +109,7 @@ def screening_course(net: Measured) -> Figure:
         middle.plot(step, 100 * values, color=colour, linewidth=width, label=label)
         promised = 100 * (1 - PROMISE[name])
         middle.axhline(promised, color=colour, linestyle=":")
-        middle.text(0, promised, "promised at most", color=colour, va="bottom", fontsize=7)
+        middle.text(0, promised + 0.005, "promised at most", color=colour, va="bottom", fontsize=7)
     middle.set(ylabel="so far (%)", ylim=(-0.02, 0.62))
     for axes in (left, middle):
         axes.set_xlabel("training step")

@@ -1,6 +1,7 @@
 """Figures of stored runs: along the training, over what a study varies, over the parameters of a search."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import matplotlib.pyplot as plt
 import pandas as pd
@@ -11,33 +12,48 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 from pandas import DataFrame
 
-from ammlib.report.frame import history, results
+from ammlib.report.frame import LARGEST_FIRST, history, results
 from ammlib.report.style import AXES, COLOURS, DASHED, MARKERS, finish, legend_below, lines, logarithmic, with_paper
 from ammlib.training.runs import Run
 
 SYMBOLS = {"lam": "λ", "gamma": "γ"}
+DOTTED = {"-": ":", "--": "-."}  # what lines of a smaller scale are instead
 
 
 def convergence(axes: Axes, runs: Sequence[Run], metric: str = "test_error", paper: DataFrame | None = None) -> None:
     """A metric by epoch: mean over the seeds of each method, with their range; at the right how the paper ended."""
     if runs:
-        lines(axes, history(runs), "epoch", metric, errorbar=("pi", 100))
+        lines_by_scale(axes, history(runs), "epoch", metric, errorbar=("pi", 100))
     else:
         axes.set_xlim(0, 1)
     for row in with_paper(paper):
         colour = COLOURS[row.method]
-        style = {"color": colour, "markerfacecolor": "white" if row.method in DASHED else colour}
+        style: dict[str, Any] = {"color": colour, "markerfacecolor": "white" if row.method in DASHED else colour}
+        style |= {"markersize": 8, "zorder": 1} if row.bound else {}  # a limit may be somebody else's number
         place = {"transform": axes.get_yaxis_transform(), "clip_on": False}
         axes.plot(1.04, row.paper, MARKERS[row.bound], **style, **place)
     if with_paper(paper):
         axes.text(1.04, 1.01, "paper", transform=axes.transAxes, ha="center", va="bottom")
     axes.set(xlabel="epoch", ylabel=AXES.get(metric, metric))
     axes.xaxis.set_major_locator(MaxNLocator(5, integer=True, steps=[1, 2, 5, 10]))
-    if metric == "test_error":
+    low, high = axes.get_ylim()
+    if metric == "test_error" and high > 3 * low:  # of fewer errors a logarithmic scale has too few numbers
         logarithmic(axes)
-    elif runs:
+    elif metric != "test_error" and runs:
         axes.set_ylim(bottom=0)
     finish(axes, runs)
+
+
+def lines_by_scale(axes: Axes, data: DataFrame, x: str, y: str, **looks: Any) -> None:
+    """Lines that join runs of one scale only: beside those of the largest, others are dotted, AVG dash-dotted."""
+    drawn = 0
+    for scale, part in sorted(data.groupby("scale"), key=lambda found: LARGEST_FIRST.index(found[0])):
+        lines(axes, part, x, y, **looks)
+        if drawn:
+            for line in axes.lines[drawn:]:
+                line.set_linestyle(DOTTED[line.get_linestyle()])
+            axes.plot([], [], ":", color="0.4", label=f"{scale} scale")
+        drawn = len(axes.lines)
 
 
 def along_training(runs: Sequence[Run], *metrics: str) -> Figure:
@@ -55,18 +71,11 @@ def along_training(runs: Sequence[Run], *metrics: str) -> Figure:
 def sweep(axes: Axes, runs: Sequence[Run], vary: str, all_of: int, paper: DataFrame | None = None) -> None:
     """Test error by what a study varies: mean over the seeds of each method, standard deviation shaded.
 
-    `all_of` is what None stands for. White diamonds are numbers of the paper, white triangles limits. A line joins runs
-    of one scale; beside the largest, others are dotted.
+    `all_of` is what None stands for. White diamonds are numbers of the paper, white triangles limits.
     """
     if runs:
         found = results(runs).fillna({vary: all_of})
-        (_, largest), *others = found.groupby("scale")  # full, short: by the alphabet
-        lines(axes, largest, vary, "error", errorbar="sd", marker="o", markeredgewidth=0)
-        solid = len(axes.lines)
-        for scale, rest in others:
-            lines(axes, rest, vary, "error", errorbar="sd", marker="o", markersize=4, markeredgewidth=0)
-            axes.plot([], [], color="0.4", label=f"{scale} scale")
-        plt.setp(axes.lines[solid:], linestyle=":")
+        lines_by_scale(axes, found, vary, "error", errorbar="sd", marker="o", markeredgewidth=0)
     known = with_paper(paper)
     for row in known:
         style = {"color": COLOURS[row.method], "markerfacecolor": "white", "markersize": 6, "zorder": 3}
@@ -108,7 +117,8 @@ def grid_search(runs: Sequence[Run], chosen: Mapping[str, float]) -> Figure:
         table = table.sort_index(ascending=False)
         shades = {"cmap": "Greys", "vmin": low, "vmax": 2 * high - low, "cbar": False}  # light enough for black text
         sns.heatmap(table, annot=True, fmt=".2f", ax=axes, linewidths=1, annot_kws={"color": "black"}, **shades)
-        axes.set(title=title, xlabel="λ", ylabel=SYMBOLS.get(table.index.name, table.index.name))
+        axes.set(title=title, xlabel="λ")
+        axes.set_ylabel(SYMBOLS.get(table.index.name, table.index.name), rotation=0)  # a letter is read upright
         axes.set_xticklabels([f"{value:g}" for value in table.columns])
         axes.set_yticklabels([f"{value:g}" for value in table.index], rotation=0)
         for text in axes.texts:
