@@ -42,7 +42,7 @@ lab: setup
 	$(BIN)/jupyter lab --notebook-dir=. --LabApp.default_url=/lab/tree/notebooks/00_quickstart.ipynb
 
 notebooks: setup
-	$(BIN)/jupyter nbconvert --to notebook --inplace --execute --ExecutePreprocessor.record_timing=False notebooks/*.ipynb
+	OMP_NUM_THREADS=1 $(BIN)/jupyter nbconvert --to notebook --inplace --execute --ExecutePreprocessor.record_timing=False notebooks/*.ipynb
 	$(BIN)/ruff format notebooks
 
 bench: setup

@@ -8,8 +8,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from ammlib import __version__
 from ammlib.data.batches import subset
 from ammlib.data.datasets import load_data
@@ -26,7 +24,7 @@ from ammlib.training import recipes, runs, studies
 from ammlib.training.checkpoint import CheckpointError
 from ammlib.training.device import best_device, keep_freed_memory
 from ammlib.training.distributed import DistributedError, joined
-from ammlib.training.estimate import estimate
+from ammlib.training.estimate import core_seconds
 from ammlib.training.evaluate import shared_margins
 from ammlib.training.execute import run_or_load, settled, trained_model
 from ammlib.training.logs import LOGS, make_log
@@ -60,7 +58,7 @@ def list_missing(wanted: list[Job]) -> None:
     missing = [job for job in wanted if runs.load_run(*job) is None]
     for job in missing:
         print(runs.run_name(*job))
-    hours = estimate(missing) * torch.get_num_threads() / 3600 if missing else 0.0
+    hours = core_seconds(missing) / 3600 if missing else 0.0
     print(f"{len(missing)} of {len(wanted)} runs are missing: about {hours:.1f} core hours on this machine")
 
 

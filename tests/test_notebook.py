@@ -2,10 +2,12 @@
 
 import ast
 import re
+import time
 
 import nbformat
 import papermill
 import pytest
+import torch
 from conftest import changed
 
 from ammlib import load_data
@@ -213,8 +215,8 @@ def test_benchmarks_train_what_is_not_stored_and_store_it(name, arch, tmp_path, 
 
 
 def test_the_estimate_counts_steps_evaluations_and_margins(monkeypatch):
-    monkeypatch.setattr(estimate, "seconds_of_step", lambda training, budget: 1e8)
-    monkeypatch.setattr(estimate, "seconds_of_image", lambda training, budget: (1e4, 1.0))
+    monkeypatch.setattr(estimate, "seconds_of_step", lambda training, budget, clock: 1e8)
+    monkeypatch.setattr(estimate, "seconds_of_image", lambda training, budget, clock: (1e4, 1.0))
     tiny = dict(train_size=250, batch=100, epochs=3, margin_size=40)
     runs = [(recipes.make_recipe("digits32", "lenet", "reference", **tiny), seed) for seed in range(2)]
     tested = len(load_data("digits32").x_test)
@@ -223,15 +225,24 @@ def test_the_estimate_counts_steps_evaluations_and_margins(monkeypatch):
 
 
 @pytest.mark.parametrize(("each", "counts"), [(0.0, [2, 8, 32, 50]), (1.0, [2, 8]), (9.0, [2])])
-def test_the_estimate_looks_at_as_many_items_as_the_time_allows(each, counts, monkeypatch):
+def test_the_estimate_looks_at_as_many_items_as_the_time_allows(each, counts):
     clock, seen = [0.0], []
-    monkeypatch.setattr(estimate.time, "monotonic", lambda: clock[0])
 
     def task(count):
         seen.append(count)
         clock[0] += each * count
 
-    assert estimate.per_item(task, most=50, budget=20.0) == each and seen == counts and clock[0] <= 20
+    assert estimate.per_item(task, 50, 20.0, lambda: clock[0]) == each and seen == counts and clock[0] <= 20
+
+
+def test_core_hours_are_of_one_thread_by_cpu_time(monkeypatch):
+    seen = []
+    monkeypatch.setattr(
+        estimate, "estimate", lambda wanted, clock: seen.append((torch.get_num_threads(), clock)) or 1.0
+    )
+    threads = torch.get_num_threads()
+    assert estimate.core_seconds([]) == 1.0 and torch.get_num_threads() == threads
+    assert seen == [(1, time.process_time)]
 
 
 def test_missing_data_is_said_before_any_training(tmp_path, monkeypatch):

@@ -4,7 +4,6 @@ import csv
 from pathlib import Path
 
 import pytest
-import torch
 
 from ammlib import cli
 from ammlib.cli import main
@@ -168,8 +167,7 @@ def test_every_published_number_of_ours_has_its_runs():
 
 @pytest.mark.usefixtures("own_folders")
 def test_a_dry_run_lists_what_is_missing_and_trains_nothing(monkeypatch, capsys):
-    monkeypatch.setattr(cli, "estimate", lambda jobs: 3600.0 * len(jobs))
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    monkeypatch.setattr(cli, "core_seconds", lambda jobs: 3600.0 * len(jobs))
     jobs = study("table2", "short")
     assert main(["study", "table2", "--scale", "short", "--dry-run"]) == 0
     *names, total = capsys.readouterr().out.splitlines()
