@@ -8,9 +8,9 @@ from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ammlib.margin.classifier import as_classes, choose, class_logits, differs_in_eval_mode
+from ammlib.margin.second import twice_differentiable
 
 
 class View(NamedTuple):
@@ -53,10 +53,9 @@ def gap_and_gradient(
 ) -> tuple[Tensor, Tensor]:
     """The gap to `target` at each point, or without one to the highest other class; and its gradient there.
 
-    With a `graph`, both are functions of the weights; attention then takes its plain form, which alone has a second
-    derivative.
+    With a `graph`, both are functions of the weights.
     """
-    with sdpa_kernel(SDPBackend.MATH) if graph else nullcontext(), torch.enable_grad():
+    with twice_differentiable() if graph else nullcontext(), torch.enable_grad():
         points, f = look(model, points)[:2]
         gap = gap_to(f, reference, target)
         if not gap.requires_grad:  # a constant
