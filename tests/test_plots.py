@@ -151,6 +151,18 @@ def test_convergence_tells_short_curves_from_full_ones(axes):
     assert drawn == {label("reference"): "-", label("amm"): ":", label("avg_exp"): "-.", "short scale": ":"}
 
 
+@pytest.mark.filterwarnings("error")
+def test_what_a_method_does_not_have_is_not_drawn_and_short_curves_stay_dotted(axes):
+    full = replace(run("reference", history=(5.0, 3.0)), recipe=make_recipe("mnist", "mlp", "reference", "full"))
+    full.history[:] = [{**entry, "kept": None} for entry in full.history]
+    figures.convergence(axes, [full], "kept")
+    assert not axes.lines
+    short = run("amm", history=(4.0, 2.0))
+    short.history[:] = [{**entry, "kept": 8.0} for entry in short.history]
+    figures.convergence(axes, [full, short], "kept")
+    assert [line.get_linestyle() for line in axes.lines if len(line.get_xdata())] == [":"]
+
+
 @pytest.mark.parametrize(("errors", "scale"), [((9.0, 8.0), "linear"), ((9.0, 1.0), "log")])
 def test_errors_that_hardly_change_have_a_linear_axis_with_numbers(axes, errors, scale):
     figures.convergence(axes, [run("amm", history=errors)])

@@ -83,11 +83,14 @@ def style_of(method: str) -> dict:
 
 
 def lines(axes: Axes, data: DataFrame, x: str, y: str, **looks) -> None:
-    """Means of y by x with a band around them, a line for each method."""
-    names = {method: label(method) for method in data["method"].unique()}
+    """Means of y by x with a band around them, a line for each method that has any."""
+    known = data.dropna(subset=y)
+    if known.empty:
+        return
+    names = {method: label(method) for method in known["method"].unique()}
     looks |= {"palette": {names[method]: COLOURS[method] for method in names}}
     looks |= {"dashes": {names[method]: (3, 1.5) if method in DASHED else "" for method in names}}
-    known = data.dropna(subset=y).replace({"method": names}).astype({x: float, y: float})
+    known = known.replace({"method": names}).astype({x: float, y: float})
     sns.lineplot(known, x=x, y=y, hue="method", style="method", ax=axes, err_kws={"alpha": 0.15, "lw": 0}, **looks)
 
 

@@ -46,14 +46,14 @@ def convergence(axes: Axes, runs: Sequence[Run], metric: str = "test_error", pap
 
 def lines_by_scale(axes: Axes, data: DataFrame, x: str, y: str, **looks: Any) -> None:
     """Lines that join runs of one scale only: beside those of the largest, others are dotted, AVG dash-dotted."""
-    drawn = 0
-    for scale, part in sorted(data.groupby("scale"), key=lambda found: LARGEST_FIRST.index(found[0])):
-        lines(axes, part, x, y, **looks)
-        if drawn:
-            for line in axes.lines[drawn:]:
-                line.set_linestyle(DOTTED[line.get_linestyle()])
-            axes.plot([], [], ":", color="0.4", label=f"{scale} scale")
+    (_, largest), *others = sorted(data.groupby("scale"), key=lambda found: LARGEST_FIRST.index(found[0]))
+    lines(axes, largest, x, y, **looks)
+    for scale, part in others:
         drawn = len(axes.lines)
+        lines(axes, part, x, y, **looks)
+        for line in axes.lines[drawn:]:
+            line.set_linestyle(DOTTED[line.get_linestyle()])
+        axes.plot([], [], ":", color="0.4", label=f"{scale} scale")
 
 
 def along_training(runs: Sequence[Run], *metrics: str) -> Figure:
