@@ -4,9 +4,11 @@ import matplotlib.pyplot as plt
 import pytest
 from matplotlib.text import Annotation, Text
 
+from ammlib.experiments import systems as measurements
 from ammlib.methods.registry import METHODS
 from ammlib.report import systems
-from ammlib.training.runs import Run, store_run
+from ammlib.training.recipes import make_recipe
+from ammlib.training.runs import Run, run_name, store_run
 from ammlib.training.studies import study
 
 pytestmark = pytest.mark.usefixtures("own_folders")
@@ -24,7 +26,7 @@ def store(arch, seeds=2, **metrics):
 
 def measured(arch, **values):
     """The margin by the tight attack and the time of a step of each method."""
-    known = {method: dict(tight=tight, ms=ms, robust=[0.5]) for method, (tight, ms) in values.items()}
+    known = {method: dict(tight=tight, ms=ms, x_plain=ms / 4, robust=[0.5]) for method, (tight, ms) in values.items()}
     return {"radii": [1.0], "nets": {arch: {"methods": known}}}
 
 
@@ -106,3 +108,14 @@ def test_with_no_runs_the_figure_says_so():
     (axes,) = systems.error_against_margin({}).axes
     assert [text.get_text() for text in axes.texts] == ["not run yet"]
     plt.close("all")
+
+
+def test_a_measurement_of_another_run_is_not_kept(monkeypatch):
+    recipe, reference = (make_recipe("mnist", "mlp", method, "short") for method in ("dlsvm", "reference"))
+    stored = {
+        "dlsvm": {"run": run_name(recipe, 0), "ms": 8.0, "x_plain": 2.0},
+        "reference": {"run": run_name(reference, 0), "ms": 4.0, "x_plain": 1.0},
+    }
+    monkeypatch.setattr(measurements, "load", lambda part: {"nets": {"mlp": {"methods": stored}}})
+    assert measurements.known(recipe) == {"dlsvm": stored["dlsvm"]}
+    assert measurements.known(recipe.with_(C=30.0)) == {}

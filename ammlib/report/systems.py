@@ -46,7 +46,7 @@ def summary(measured: dict[str, Any]) -> DataFrame:
 
     Columns: arch, method, `published` (its error in the paper, if that is of this net), `error` in % and `margin`
     (DeepFool's, of all test images) with `error_std` and `margin_std`, `deepfool` and `tight` (margins of the first
-    images), `ms` of a training step, `robust` accuracies in %.
+    images), `ms` of a training step, `x_plain`, times a plain one, `robust` accuracies in %.
     """
     found, place = compare("systems"), ["arch", "method"]
     ours, std = (found.pivot_table(value, place, "metric", sort=False, dropna=False) for value in ("ours", "std"))
@@ -54,7 +54,7 @@ def summary(measured: dict[str, Any]) -> DataFrame:
     rows = ours.join(std.add_suffix("_std")).reset_index().merge(stated, how="left", on=place)
     nets = {arch: net["methods"] for arch, net in measured.get("nets", {}).items()}
     known = [nets.get(row.arch, {}).get(row.method, {}) for row in rows.itertuples()]
-    for name in ("deepfool", "tight", "ms"):
+    for name in ("deepfool", "tight", "ms", "x_plain"):
         rows[name] = [one.get(name, math.nan) for one in known]
     rows["robust"] = [[100 * share for share in one.get("robust", [])] for one in known]
     return rows
@@ -70,12 +70,11 @@ def table(measured: dict[str, Any]) -> Table:
     """The summary in words; empty where nothing has run."""
     rows, radii = summary(measured), [f"PGD {radius:g}" for radius in measured.get("radii", [])]
     header = ("net", "method", "published %", "error %", "margin", "tight", *radii, "ms a step", "x plain")
-    plain = rows[rows.method == "reference"].set_index("arch")["ms"]
     cells = [header]
     for row in rows.itertuples():
         robust = [f"{share:.0f}" for share in row.robust] or [""] * len(radii)
         ours = number(row.error, row.error_std), number(row.margin, row.margin_std), number(row.tight)
-        times = number(row.ms), number(row.ms / plain[row.arch])
+        times = number(row.ms), number(row.x_plain)
         cells.append((row.arch, named(row.method), number(row.published), *ours, *robust, *times))
     quoted = errors_published().query("competitor")
     elsewhere = quoted[~quoted.arch.isin(rows.arch)].itertuples()
@@ -173,13 +172,12 @@ def verdict(measured: dict[str, Any]) -> Table:
             wider = [method for method in ran if exceeds(own, "margin", method, "amm")]
             ahead = [method for method in wider if not exceeds(own, "error", method, "amm")]
             factors = {method: f"{short(method)} {factor(own, method)}" for method in ran}
-            cost = own.ms / own.ms["reference"]
             line = (
                 listed((factors[method] for method in larger), bool(ran)),
                 listed((factors[method] for method in ran if method not in larger), bool(ran)),
                 listed(map(short, lower), bool(ran) and known["amm"]),
                 listed(map(short, ahead), bool(ran) and known["amm"]),
-                ", ".join(f"{short(method)} {cost[method]:.1f}" for method in ran if cost[method] > 0),
+                ", ".join(f"{short(method)} {own.x_plain[method]:.1f}" for method in ran if own.x_plain[method] > 0),
                 ", ".join(short(method) for method in methods if method not in ran),
             )
             cells.append((kind, arch, *line))
