@@ -278,6 +278,9 @@ def main(argv: list[str] | None = None) -> int:
     except (ValueError, OSError, DataError, CheckpointError, TrainingError, DistributedError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except ModuleNotFoundError as error:  # of an extra
+        print(f'error: {error}; `pip install "ammlib[notebooks]"` brings what notebooks need', file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("\nstopped; the same command, without --force, goes on from the checkpoint", file=sys.stderr)
         return 130

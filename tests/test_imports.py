@@ -24,6 +24,7 @@ def loaded_by(statement: str) -> set[str]:
         ("import ammlib.margin.deepfool", ["ammlib.data", "ammlib.training", "torchvision", "sklearn"]),
         ("from ammlib import AMM", ["ammlib.data", "ammlib.models", "ammlib.training", "matplotlib"]),
         ("import ammlib.report.tables", ["ammlib.training.train", "ammlib.data.sources", "matplotlib"]),
+        ("import ammlib.cli", ["matplotlib", "seaborn", "IPython", "jupyter_core"]),  # of the extra for notebooks
         ("import ammlib.report.figures", ["ammlib.training.train", "ammlib.data.sources", "ammlib.data.datasets"]),
     ],
 )

@@ -6,7 +6,7 @@ from matplotlib.text import Annotation, Text
 
 from ammlib.experiments import systems as measurements
 from ammlib.methods.registry import METHODS
-from ammlib.report import systems
+from ammlib.report import figures, systems
 from ammlib.training.recipes import make_recipe
 from ammlib.training.runs import Run, run_name, store_run
 from ammlib.training.studies import study
@@ -93,7 +93,7 @@ def test_every_method_of_the_study_has_a_kind():
 def test_the_figure_names_what_has_run_and_leaves_out_a_net_with_nothing_but_the_reference():
     store("mlp", reference=(2.0, 1.0), amm=(1.0, 1.6), dropconnect=(1.0, 1.6), dlsvm=(1.01, 1.61))
     store("lenet", reference=(1.0, 1.2))
-    figure = systems.error_against_margin(measured("mlp", amm=(1.4, 1.0)))
+    figure = figures.error_against_margin(measured("mlp", amm=(1.4, 1.0)))
     (axes,) = figure.axes
     names = [text for text in axes.texts if isinstance(text, Annotation)]
     assert axes.get_title() == "mlp"
@@ -105,7 +105,7 @@ def test_the_figure_names_what_has_run_and_leaves_out_a_net_with_nothing_but_the
 
 
 def test_with_no_runs_the_figure_says_so():
-    (axes,) = systems.error_against_margin({}).axes
+    (axes,) = figures.error_against_margin({}).axes
     assert [text.get_text() for text in axes.texts] == ["not run yet"]
     plt.close("all")
 

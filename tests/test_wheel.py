@@ -13,6 +13,17 @@ import torch
 
 from ammlib.data.files import home
 
+EXTRAS = ("matplotlib", "seaborn", "IPython", "ipywidgets", "papermill", "nbconvert", "jupyterlab", "snakemake")
+WITHOUT = f"""
+import sys
+
+class Without:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {EXTRAS}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Without())
+"""
 VISION = "import ammlib.data.vision  # torchvision, also where its operators do not load\n"
 
 
@@ -33,13 +44,14 @@ def wheel(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def python(wheel, tmp_path_factory):
-    """Of an environment that has this wheel, and for all else the packages of the present one."""
+    """Of an environment that has this wheel, and for all else the packages of the present one less those of extras."""
     root = tmp_path_factory.mktemp("environment")
     venv.create(root, symlinks=True)
     (packages,) = root.glob("lib/python*/site-packages")
     with ZipFile(wheel) as archive:
         archive.extractall(packages)
     (packages / "others.pth").write_text(str(Path(torch.__file__).parents[1]))  # after the wheel's own folder
+    (packages / "sitecustomize.py").write_text(WITHOUT)
     return root / "bin" / "python"
 
 
@@ -84,3 +96,10 @@ def test_training_stores_its_run_in_the_folder(run, tmp_path):
     stored = Path(run("-m", "ammlib", *words).split()[-1])
     assert stored.is_relative_to(tmp_path / "results" / "runs") and stored.exists()
     assert {path.name for path in tmp_path.iterdir()} == {"results", "checkpoints"}
+
+
+def test_what_needs_an_extra_names_it(python, tmp_path):
+    words = [python, "-m", "ammlib", "reproduce", "00"]
+    done = subprocess.run(words, cwd=tmp_path, text=True, capture_output=True, timeout=600)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "No module named" in done.stderr and 'pip install "ammlib[notebooks]"' in done.stderr
