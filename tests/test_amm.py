@@ -279,6 +279,14 @@ def test_train_mode_gives_what_eval_mode_gives_and_does_not_trust_logits_of_trai
         assert_same(gradients(value, net), expected_gradients)
 
 
+@pytest.mark.parametrize("mode", [True, False])
+def test_logits_of_another_batch_are_refused_also_where_they_are_not_used(mode, digits):
+    x, y = digits[0][:20], digits[1][:20]
+    net = used_net(x).train(mode)
+    with pytest.raises(ValueError, match=r"logits must have shape \(20, classes\), got \(16, 10\)"):
+        AMM()(net, x, y, logits=net(x[:16]))
+
+
 @pytest.mark.parametrize("dropout, differs", [(0.0, False), (0.5, True)])
 def test_dropout_inside_a_recurrent_net_is_seen(dropout, differs):
     net = nn.LSTM(3, 4, num_layers=2, dropout=dropout)

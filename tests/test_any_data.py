@@ -92,6 +92,11 @@ def test_margins_are_the_same_in_any_form(form):
     assert torch.equal(found.success, expected.success) and torch.equal(found.correct, expected.prediction == Y)
 
 
+@pytest.mark.parametrize("labels", [Y, Y.numpy(), Y.tolist(), Y[:, None]])
+def test_labels_may_stand_beside_the_images(labels):
+    assert torch.equal(margins(net(), X, labels, progress=False).correct, deepfool(net(), X).prediction == Y)
+
+
 @pytest.mark.parametrize("form", UNLABELLED)
 def test_margins_need_no_labels_in_any_form(form):
     found = margins(net(), UNLABELLED[form](), progress=False)
@@ -155,7 +160,11 @@ BYTES = (255 * X).byte()
         (iter(()), {}, ValueError, "there are no samples"),
         (X.numpy()[:0], {}, ValueError, "empty"),
         (DataLoader(TensorDataset(X[:0])), {}, ValueError, "there are no samples"),
-        (X, dict(y=Y), TypeError, r"labels belong to the data: margins\(model, \(x, y\)\)"),
+        (X, dict(y=Y), TypeError, r"labels stand beside the images: margins\(model, x, labels\)"),
+        (PARTS, dict(labels=Y), TypeError, "labels stand beside images; list is taken to hold its own"),
+        ((X, Y), dict(labels=Y), TypeError, "labels stand beside images; tuple"),
+        (X, dict(labels=Y + 1), ValueError, "labels must lie in 0..4, got 1..5"),
+        ((X, Y - 1), {}, ValueError, "labels must lie in 0..4, got -1..3"),
         ((X, None), {}, TypeError, r"a batch is images, \(images, labels\) or a dict, got NoneType"),
         ((X, Y.tolist()[:5]), {}, ValueError, r"as many labels as images are needed, got \[23, 5\]"),
         (3, {}, TypeError, "data must be images, .* got int"),

@@ -2,7 +2,7 @@
 
 import math
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TypeVar, overload
 
@@ -152,9 +152,14 @@ def check_values(x: Tensor, f: Tensor, y: Tensor | None) -> Tensor | None:
         raise ValueError("x contains NaN or infinite values")
     if not math.isfinite(f_sum) and not f.isfinite().all():
         raise ValueError("logits contains NaN or infinite values")
-    if bounds and not 0 <= bounds[0] <= bounds[1] < f.shape[1]:
-        raise ValueError(f"labels must lie in 0..{f.shape[1] - 1}, got {bounds[0]:.0f}..{bounds[1]:.0f}")
+    check_range(bounds, f.shape[1])
     return y
+
+
+def check_range(bounds: Sequence[float], classes: int) -> None:
+    """Reject labels, the lowest and the highest of which are given, if there are any, that name no class."""
+    if bounds and not 0 <= bounds[0] <= bounds[1] < classes:
+        raise ValueError(f"labels must lie in 0..{classes - 1}, got {bounds[0]:.0f}..{bounds[1]:.0f}")
 
 
 def as_labels(y: Tensor, samples: int, classes: int = 2) -> Tensor:

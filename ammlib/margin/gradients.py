@@ -42,10 +42,11 @@ def look(model: nn.Module, points: Tensor, graph: bool = True) -> View:
 
 def known_view(model: nn.Module, x: Tensor, logits: Tensor | None) -> View | None:
     """The clean samples with the caller's logits, if these are what a look would give."""
-    if logits is None or differs_in_eval_mode(model) or torch.is_autocast_enabled(x.device.type):
+    if logits is None:
         return None
-    f = as_classes(logits, len(x)).detach()
-    return View.of(x, f) if f.dtype == x.dtype else None
+    view = View.of(x, as_classes(logits, len(x)).detach())
+    others = view.f.dtype != x.dtype or torch.is_autocast_enabled(x.device.type) or differs_in_eval_mode(model)
+    return None if others else view
 
 
 def gap_and_gradient(

@@ -15,6 +15,7 @@ from tqdm.auto import tqdm
 from ammlib.margin.classifier import (
     as_labels,
     as_tensor,
+    check_range,
     choose,
     class_logits,
     frozen,
@@ -77,6 +78,7 @@ class Margins:
 def margins(
     model: nn.Module,
     data: Any,
+    labels: Any = None,
     *,
     method: str = "deepfool",
     batch_size: int | None = None,
@@ -87,8 +89,9 @@ def margins(
 ) -> Margins:
     """Margins of samples in any usual form, computed where the model lives.
 
-    data: images; a pair (images, labels); a Dataset; a loader or any other iterable of batches, each of them images, or
-    (images, labels, ...), or a dict with the `keys` of the two. Images are tensors or numpy arrays.
+    data: images, with or without `labels` beside them; a pair of the two; a Dataset; a loader or any other iterable of
+    batches, each of them images, or (images, labels, ...), or a dict with the `keys` of the two. Images are tensors or
+    numpy arrays. Labels change no margin: they tell which samples are classified correctly.
     method: "deepfool", the paper's, or "tight", which finds nearer points in four times the time; `options` are those
     of the attack, such as `steps`. With `std`, one number a channel, norms are those of the perturbations divided by
     it, as ImageNet's are reported.
@@ -97,8 +100,12 @@ def margins(
     if batch_size is not None and batch_size < 1:
         raise ValueError(f"batch_size must be at least 1, got {batch_size}")
     if "y" in options:  # or the attack would take it, and go towards these classes
-        raise TypeError("labels belong to the data: margins(model, (x, y))")
-    like = parameters_like(model)
+        raise TypeError("y is no option here; labels stand beside the images: margins(model, x, labels)")
+    if labels is not None:
+        if not is_array(data):
+            raise TypeError(f"labels stand beside images; {type(data).__name__} is taken to hold its own")
+        data = (data, labels)
+    like, classes = parameters_like(model), 0
     parts: list[tuple[Tensor, ...]] = []
     found = batches(data, batch_size)
     total = length_hint(found) or None  # of a stream it is unknown
@@ -106,16 +113,27 @@ def margins(
         x, y = (as_tensor(part, like) for part in images_and_labels(batch, keys))
         result = attack(model, x, **options)
         size = result.norm if std is None else in_units_of(std, result.delta)
-        labelled = () if y is None else (result.prediction == as_labels(y, len(x)),)
-        parts.append(tuple(t.cpu() for t in (size, result.success, result.steps, *labelled)))
+        columns = [size, result.success, result.steps]
+        if y is not None:
+            classes = classes or look_once(model, x).shape[1]
+            y = as_labels(y, len(x), classes)
+            check_range([int(bound) for bound in y.aminmax()] if len(y) else [], classes)
+            columns.append(result.prediction == y)
+        parts.append(tuple(column.cpu() for column in columns))
     if not parts:
         raise ValueError("there are no samples")
     columns = [torch.cat(column) for column in zip(*parts, strict=True)]
     if len(columns[1]) and not columns[1].any():
-        with torch.no_grad(), frozen(model, x) as net:
-            f = class_logits(net, x)
-        warnings.warn(f"no sample changed its class, so no margin is known; {why_not_fooled(f)}", stacklevel=2)
+        why = why_not_fooled(look_once(model, x))
+        warnings.warn(f"no sample changed its class, so no margin is known; {why}", stacklevel=2)
     return Margins(columns[0], columns[1], columns[2], columns[3] if len(columns) == 4 else None)
+
+
+@torch.no_grad()
+def look_once(model: nn.Module, x: Tensor) -> Tensor:
+    """The logits (B, C) of a batch."""
+    with frozen(model, x) as net:
+        return class_logits(net, x)
 
 
 def batches(data: Any, batch_size: int | None) -> Iterable[Any]:
