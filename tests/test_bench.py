@@ -176,6 +176,18 @@ def test_nets_measured_alike_stay_and_others_go(tmp_path):
     assert list(load("steps", tmp_path)["nets"]) == ["mlp"]
 
 
+@pytest.mark.parametrize(
+    ("before", "kept"), [({"foolbox": "3.3.4"}, ["mlp", "lenet"]), ({"torch": "2.6.0"}, ["lenet"])]
+)
+def test_a_package_that_is_missing_now_is_no_other_version(before, kept, tmp_path, monkeypatch):
+    now = {"torch": "2.13.0"}
+    monkeypatch.setattr(store, "versions", lambda: now | before)
+    store.store("steps", made_up(2.0, "mlp"), "one way", tmp_path)
+    monkeypatch.setattr(store, "versions", lambda: now)
+    store.store("steps", made_up(2.0, "lenet"), "one way", tmp_path)
+    assert list(load("steps", tmp_path)["nets"]) == kept and load("steps", tmp_path)["versions"] == now | before | now
+
+
 def test_without_measurements_of_ones_own_those_of_the_checkout_are_shown(tmp_path, own_folders):
     assert "resnet20" in load("growth", tmp_path)["nets"]
 

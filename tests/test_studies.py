@@ -33,6 +33,7 @@ RUNS = {  # study: runs at full, at short, at tuned scale, where it has them
     "longer_cifar10": (1 + 2,),
     "all_images": (3, 3),
     "control": (3, 3),
+    "control_liunet": (3, 3),
     "grid_svhn": (5, 1 + 5),
     "grid_svhn_c": (2, 1 + 2),
     "all_images_svhn": (3, 3),

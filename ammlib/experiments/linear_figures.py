@@ -64,10 +64,12 @@ def strip(axes: Axes, model: nn.Linear, x: Tensor, y: Tensor, support: Tensor) -
 
 
 def move(axes: Axes, old: Tensor, new: Tensor) -> None:
-    """An arrow from where a sample was towards where it went, up to the edge if that is far outside."""
+    """An arrow from where a sample was towards where it went, up to the edge if that is far outside; how far."""
     way = new - old
-    tip = old + way * min(1, 2.2 / float(way.norm()))
+    length = float(way.norm())
+    tip = old + way * min(1, 2.2 / length) if length else old
     axes.annotate("", tip.tolist(), old.tolist(), arrowprops=dict(arrowstyle="->", linewidth=1.2))
+    axes.annotate(f"by {length:g}", tip.tolist(), (4, 0), textcoords="offset points", fontsize=8)
     axes.scatter(*old, s=11, marker="^", facecolors="none", edgecolors=CLASSES[1], linewidths=0.8)
 
 

@@ -23,6 +23,8 @@ from ammlib.report.measurements import Measured
 from ammlib.report.style import legend_below
 from ammlib.training.recipes import label
 
+WIDE = Layout(width="500px")  # of a slider with many places
+
 
 def live(draw: Callable[..., Figure], **controls: ValueWidget) -> None:
     """Show the controls and what `draw` makes of their values; each change draws into the same place."""
@@ -41,9 +43,10 @@ def live(draw: Callable[..., Figure], **controls: ValueWidget) -> None:
         control.observe(lambda _: place.update(picture()), "value")
 
 
-def attack(models: Mapping[str, nn.Module], x: Tensor, names: Sequence[str] | None = None) -> None:
+def attack(models: Mapping[str, nn.Module], x: Tensor, y: Tensor, names: Sequence[str] | None = None) -> None:
     """Pick one of the images: what DeepFool adds to it, how far it goes, and what the nets say on the way."""
-    live(lambda image: pushed(models, x[image], names), image=IntSlider(max=len(x) - 1))
+    slider = IntSlider(max=len(x) - 1, layout=WIDE)
+    live(lambda image: pushed(models, x[image], names, int(y[image])), image=slider)
 
 
 def outlier(x: Tensor, y: Tensor, svm: nn.Linear, farthest: int) -> None:
@@ -63,7 +66,7 @@ def outlier(x: Tensor, y: Tensor, svm: nn.Linear, farthest: int) -> None:
         linear_figures.boundaries(axes, moved, y, [("svm", svm), *found], title, before=x)
         return legend_below(figure, columns=3)
 
-    live(draw, distance=IntSlider(farthest, 0, farthest, 5, description="moved by"))
+    live(draw, distance=IntSlider(farthest, 0, farthest, 5, description="moved by", layout=WIDE))
 
 
 def toy_boundary(test: tuple[Tensor, Tensor]) -> None:
@@ -98,6 +101,7 @@ def radius(measured: Measured, arch: str = "mlp", shown: int = 8) -> None:
     x, y = images.test(shown).cpu(), images.data.y_test[:shown]
     nets = {method: published_net(arch, method).cpu() for method in found}
 
+    @lru_cache
     def draw(radius: float) -> Figure:
         figure, panels = plt.subplots(1 + len(nets), figsize=(8.6, 1.1 + 0.95 * len(nets)))
         row_of_images(panels[0], x, "images", y, y)

@@ -55,14 +55,19 @@ def one_a_line(values: dict[str, str]) -> str:
 def store(part: str, values: dict[str, Any], method: str, folder: Path | None = None) -> Path:
     """Write what was measured, whole or not at all; `method` says how.
 
-    Nets that were measured before in the same way on the same machine stay in the file.
+    Nets that were measured before in the same way on the same machine stay in the file. A package that is missing now,
+    such as one to compare with, is no other version.
     """
-    about = {"machine": machine(), "versions": versions(), "method": " ".join(method.split())}
-    fixed = about | rounded({name: value for name, value in values.items() if name != "nets"})
     path = path_of(part, folder)
     known = json.loads(path.read_text("utf-8")) if path.exists() else {}
-    nets = known.pop("nets", {}) if {**known, "nets": None} == {**fixed, "nets": None} else {}
-    nets |= rounded(values["nets"])
+    about = {
+        "machine": machine(),
+        "versions": known.get("versions", {}) | versions(),
+        "method": " ".join(method.split()),
+    }
+    fixed = about | rounded({name: value for name, value in values.items() if name != "nets"})
+    nets = known.pop("nets", {})
+    nets = (nets if known == fixed else {}) | rounded(values["nets"])
     nets = {name: json.dumps(nets[name], allow_nan=False) for name in CASES if name in nets}
     text = one_a_line({**{name: json.dumps(value) for name, value in fixed.items()}, "nets": one_a_line(nets)})
     write_atomically(path, lambda file: file.write(f"{text}\n".encode()))

@@ -33,7 +33,7 @@ GROUPS = {  # of the columns of paper beside ours
     "same direction": METRICS.values(),
     "standard errors apart": METRICS.values(),
 }
-CELL = "white-space: nowrap; text-align: left; padding: 0.2em 0.5em"
+CELL = "white-space: nowrap; text-align: left; padding: 0.2em 0.4em"
 WORDS = CELL.replace("nowrap", "normal")  # of a header, and of a cell with more than `LONG` characters
 LONG = 25
 

@@ -38,10 +38,13 @@ def margin_histogram(axes: Axes, found: Mapping[str, Margins], units: str = "pix
     axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2)  # above, where no outline can be
 
 
-def margin_panels(runs: Sequence[Run], live: Mapping[str, Margins], paper: DataFrame | None = None) -> Figure:
+def margin_panels(
+    runs: Sequence[Run], live: Mapping[str, Margins], paper: DataFrame | None = None, of: str = ""
+) -> Figure:
     """The stored margins of each run, with the paper's mean; above, if `live` has any, a histogram of those.
 
-    A box is from 25 to 75 %, its line at the median, the whiskers at 5 and 95 %, the dot at the mean of a run.
+    `of` is the title of the histogram, where its nets are others than those of the runs. A box is from 25 to 75 %, its
+    line at the median, the whiskers at 5 and 95 %, the dot at the mean of a run.
     """
     height = 0.5 + 0.25 * len(runs)
     if live:
@@ -49,7 +52,7 @@ def margin_panels(runs: Sequence[Run], live: Mapping[str, Margins], paper: DataF
             2, 1, sharex=True, figsize=(6.4, 2.6 + height), height_ratios=(2.6, height)
         )
         margin_histogram(top, live)
-        top.set_xlabel("")
+        top.set(xlabel="", title=of)
     else:
         figure, bottom = plt.subplots(figsize=(6.4, 0.6 + height))
     names = {} if paper is None else {row.digest: named(row.method, row.condition) for row in paper.itertuples()}
@@ -107,7 +110,9 @@ def gallery(models: Mapping[str, nn.Module], x: Tensor, names: Sequence[str] | N
     return figure
 
 
-def pushed(models: Mapping[str, nn.Module], x: Tensor, names: Sequence[str] | None = None) -> Figure:
+def pushed(
+    models: Mapping[str, nn.Module], x: Tensor, names: Sequence[str] | None = None, label_of_x: int | None = None
+) -> Figure:
     """An image (C, H, W), and for each model how far it must be pushed until the prediction changes.
 
     At the left Δ_x; then the image on its way there and beyond, red where the prediction has changed. Below: how far
@@ -119,7 +124,8 @@ def pushed(models: Mapping[str, nn.Module], x: Tensor, names: Sequence[str] | No
     rows = len(models) + 1
     ratios = {"width_ratios": (1, 7), "height_ratios": [1] * len(models) + [1.9]}
     figure, panels = plt.subplots(rows, 2, figsize=(8.6, 1.02 * rows + 1.1), **ratios)
-    show(panels[-1, 0], x, "image $x$")
+    called = "" if label_of_x is None else f", {label_of_x if names is None else names[label_of_x]}"
+    show(panels[-1, 0], x, f"image $x${called}")
     for (left, strip), (method, push) in zip(panels, found.items(), strict=False):
         show(
             left,
