@@ -104,6 +104,11 @@ def test_margins_need_no_labels_in_any_form(form):
     assert found.correct is None
 
 
+def test_numpy_arrays_may_be_views():
+    flipped = X.numpy()[:, ..., ::-1]
+    assert torch.equal(margins(net(), flipped, progress=False).norm, deepfool(net(), X.flip(-1)).norm)
+
+
 def test_numpy_arrays_take_the_precision_of_the_model():
     for array in (X.numpy(), X.double().numpy()):
         assert margins(net(torch.float64), array, progress=False).norm.dtype == torch.float64
@@ -165,6 +170,7 @@ BYTES = (255 * X).byte()
         ((X, Y), dict(labels=Y), TypeError, "labels stand beside images; tuple"),
         (X, dict(labels=Y + 1), ValueError, "labels must lie in 0..4, got 1..5"),
         ((X, Y - 1), {}, ValueError, "labels must lie in 0..4, got -1..3"),
+        ([(X, Y), X], {}, ValueError, "only some of the batches have labels"),
         ((X, None), {}, TypeError, r"a batch is images, \(images, labels\) or a dict, got NoneType"),
         ((X, Y.tolist()[:5]), {}, ValueError, r"as many labels as images are needed, got \[23, 5\]"),
         (3, {}, TypeError, "data must be images, .* got int"),

@@ -50,6 +50,19 @@ def test_single_logit_norm_is_the_distance_to_the_hyperplane(flat, batch, shape,
         assert (model(x + result.delta).sign() == -model(x).sign()).all()
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_gradients_of_very_different_lengths_are_followed_as_by_the_oracle(seed):
+    net = make_net(lambda: nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 10)), gain=2.0, seed=seed)
+    with torch.no_grad():
+        net[2].weight.mul_((1.5 * torch.randn(10, 1)).exp())
+    x = torch.randn(40, 8).double()
+    norms, success = attack(net, x)
+    result = deepfool(net, x)
+    fooled = torch.tensor(success)
+    assert torch.equal(result.success, fooled) and fooled.any()
+    torch.testing.assert_close(result.norm[fooled], torch.stack(norms)[fooled].detach(), rtol=1e-9, atol=0)
+
+
 def test_targeted_step_ends_at_the_boundary_of_the_label():
     torch.manual_seed(0)
     model, x, y = Affine((3, 4, 4), 6), torch.randn(64, 3, 4, 4).double(), torch.randint(6, (64,))

@@ -1,9 +1,11 @@
 """Facts about what imports what: the contracts of pyproject.toml hold, and a part of the package loads no more."""
 
+import ast
 import pkgutil
 import subprocess
 import sys
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -30,6 +32,16 @@ def loaded_by(statement: str) -> set[str]:
 )
 def test_no_more_is_loaded_than_is_needed(statement, absent):
     assert not loaded_by(statement) & set(absent)
+
+
+def test_the_method_imports_nothing_but_torch_and_tqdm():
+    allowed = {"ammlib", "torch", "tqdm", *sys.stdlib_module_names}
+    for path in (Path(ammlib.__file__).parent / "margin").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            names = [name.name for name in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module] if isinstance(node, ast.ImportFrom) else []
+            found = {name.partition(".")[0] for name in names} - allowed
+            assert found <= {"pandas"}, path  # when a frame is asked for
 
 
 def test_every_public_name_is_there_and_listed():

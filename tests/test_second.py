@@ -4,8 +4,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
-from ammlib import AMM
+from ammlib import AMM, margins
 from ammlib.margin import gradients, second
 from ammlib.margin.second import twice_differentiable
 
@@ -46,6 +47,35 @@ def test_statistics_of_the_batch_are_left_to_pytorch():
     theirs = layer(x)
     with twice_differentiable():
         assert torch.equal(layer(x), theirs) and torch.equal(layer.train()(x), theirs)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_statistics_may_have_a_precision_of_their_own(dtype):
+    net = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3)).to(dtype)
+    net[1].float()
+    AMM()(net, torch.randn(20, 6, dtype=dtype), torch.arange(20) % 3).backward()
+    assert all(p.grad.isfinite().all() for p in net.parameters())
+
+
+class Checkpointed(nn.Module):
+    """A net with a part that is computed again during backward."""
+
+    def __init__(self):
+        super().__init__()
+        self.part = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.ReLU())
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.head(checkpoint(self.part, x, use_reentrant=False))
+
+
+@pytest.mark.parametrize("mode", [True, False])
+def test_what_is_computed_again_in_another_mode_is_refused(mode):
+    net, x, y = Checkpointed().train(mode), torch.randn(20, 6), torch.arange(20) % 3
+    margins(net, x, progress=False)
+    with pytest.raises(RuntimeError, match="switch off gradient checkpointing inside the model"):
+        AMM()(net, x, y)
+    assert net.training is mode
 
 
 def test_only_the_points_of_the_kept_samples_are_looked_at_so(monkeypatch):

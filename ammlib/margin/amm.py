@@ -68,18 +68,19 @@ class MarginRegulariser(nn.Module):
         `logits = model(x)`, where at hand, save screening a forward pass. Of several processes each gives its share.
         """
         check_images(x)
-        how, shares = strategy_for(self.strategy, x.device, x[:1].numel()), Shares(len(x), x.device)
+        how = strategy_for(self.strategy, x.device, x[:1].numel())
+        shares = Shares(len(x), x.device)  # All processes meet here.
         known = known_view(model, x, logits)
         with frozen(model, x) as model:
             with torch.no_grad():
                 clean = known or look(model, x, graph=self.follow is not promising)
                 y = check_values(x, clean.f.detach(), y)
                 course = Course.of(clean, y, self.num_rivals)
-                followed, first = self.follow(model, clean, course, y, shares, how)
+                followed, first = self.follow(model, clean, course, y, shares, how)  # They may meet in there.
                 path = walk(model, clean, course, how, followed, first, steps=self.steps, overshoot=self.overshoot)
                 size = norm(x) if self.relative else torch.ones_like(path.norm)  # eq. 5 divides by ‖x‖
                 usable = (path.success if self.needs_success else path.norm > 0) & (size > 0)
-                # All processes meet here: what counts is decided over the batch of all of them.
+                # And here: what counts is decided over the batch of all of them.
                 m, usable, labels, correct = shares.gather(path.norm / size, usable, y, ~course.targeted)
                 smallest = torch.where(usable & correct, m, torch.inf)  # of 𝒯
                 largest = torch.where(usable & ~correct, -m, torch.inf)  # of ℱ
@@ -87,7 +88,8 @@ class MarginRegulariser(nn.Module):
                 mine = shares.own(kept).nonzero().squeeze(1)
             m = self.margin(model, path, mine, self.overshoot, self.high_order) / size[mine]
             found = torch.zeros_like(path.norm).index_copy_(0, mine, m.detach())
-            self.columns = (correct, *shares.gather(path.followed, path.success), kept, *shares.gather(found))
+            followed, success, found = shares.gather(path.followed, path.success, found)  # And here.
+            self.columns = (correct, followed, success, kept, found)
         if len(x) and not len(mine) and not self.warned and not self.columns[2].any():  # in no process
             self.warned = True
             warnings.warn(f"no sample was fooled, so that the term is zero; {why_not_fooled(clean.f)}", stacklevel=6)

@@ -108,7 +108,7 @@ def as_tensor(values: Any, like: Tensor | None = None) -> Any:
     if values is None:
         return None
     given = isinstance(values, Tensor)  # the rest is copied: some arrays may not be written to, pandas' have to ask
-    tensor = values if given else torch.tensor(values.__array__() if hasattr(values, "__array__") else values)
+    tensor = values if given else torch.tensor(values.__array__().copy() if hasattr(values, "__array__") else values)
     if like is None:
         return tensor
     convert = not given and tensor.is_floating_point()  # numpy's floats are double unless told otherwise
@@ -143,10 +143,10 @@ def check_values(x: Tensor, f: Tensor, y: Tensor | None) -> Tensor | None:
     All values are looked at together, since on a GPU every look waits for all that came before: a sum is not finite if
     one of its terms is not.
     """
-    seen = [x.sum(dtype=torch.float64), f.sum(dtype=torch.float64)]
+    seen = [x.sum(dtype=torch.float32), f.sum(dtype=torch.float32)]  # some GPUs know no double precision
     y = None if y is None else as_labels(y, *f.shape)
     if y is not None and len(y):
-        seen += [bound.double() for bound in y.aminmax()]
+        seen += [bound.float() for bound in y.aminmax()]
     x_sum, f_sum, *bounds = torch.stack(seen).tolist()
     if not math.isfinite(x_sum) and not x.isfinite().all():
         raise ValueError("x contains NaN or infinite values")

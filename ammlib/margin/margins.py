@@ -33,7 +33,7 @@ ATTACKS = {"deepfool": deepfool, "tight": tight}
 KEYS = ("pixel_values", "labels")  # of a batch that is a dict, as Hugging Face's are
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # of tensors there is no one answer
 class Margins:
     """Norms of the perturbations of N samples, attacked from their predicted class, in the units of the input."""
 
@@ -122,6 +122,8 @@ def margins(
         parts.append(tuple(column.cpu() for column in columns))
     if not parts:
         raise ValueError("there are no samples")
+    if len({len(part) for part in parts}) > 1:
+        raise ValueError("only some of the batches have labels")
     columns = [torch.cat(column) for column in zip(*parts, strict=True)]
     if len(columns[1]) and not columns[1].any():
         why = why_not_fooled(look_once(model, x))

@@ -46,19 +46,19 @@ def promising(
 def few_first(
     model: nn.Module, x: Tensor, course: Course, gap: Tensor, y: Tensor, shares: Shares, rank: int, how: Strategy
 ) -> Boundary:
-    """The nearest boundaries (B,) of all that matter, in rounds, in each of which all processes meet."""
+    """The nearest boundaries (B,) of all that matter, in rounds, in each of which all processes meet, here marked →."""
     near, correct, exists = unknown(x, course), ~course.targeted, gap > -torch.inf
     seen, wanted = torch.zeros_like(exists), torch.zeros_like(exists)
-    sizes, labels, right = shares.gather(-gap[:, 0], y, correct)
+    sizes, labels, right = shares.gather(-gap[:, 0], y, correct)  # →
     wanted[:, :2] = shares.own(likely(sizes, labels, right, rank)).unsqueeze(1)  # two: by how much do they differ?
     wanted[:, 0] |= ~correct
     wanted &= exists
-    while anywhere(wanted.any()):
+    while anywhere(wanted.any()):  # →
         look_at(model, near, x, course, gap, wanted, how)
         seen |= wanted
         shortest, longest = near.size.unbind(1)
         columns = longest * correct, longest / shortest * correct, near.distance.masked_fill(~correct, torch.inf)
-        lengths, ratios, distances = shares.gather(*columns)
+        lengths, ratios, distances = shares.gather(*columns)  # →
         limit = limit_of(distances, rank)
         matters = shares.own(what_matters(distances, labels, limit))
         length = (ratios.max() * longest).clamp(max=lengths.max())  # of a gradient that is not seen yet

@@ -1,4 +1,4 @@
-"""What second derivatives want of a model: operations in a form that has one, or a cheaper one."""
+"""What second derivatives want of a model: operations in a form that has one, or a cheaper one, and nothing put off."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,14 +7,20 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd.graph import disable_saved_tensors_hooks
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
+
+NOT_PUT_OFF = (
+    "AMM cannot differentiate what is computed again, or fetched, during backward, in another mode: "
+    "switch off gradient checkpointing inside the model, and saved_tensors_hooks such as save_on_cpu around AMM"
+)
 
 
 @contextmanager
 def twice_differentiable() -> Iterator[None]:
     """Inside, attention takes its plain form, which alone has a second derivative, and batch norm the one below."""
-    with sdpa_kernel(SDPBackend.MATH), AffineBatchNorm():
+    with sdpa_kernel(SDPBackend.MATH), AffineBatchNorm(), disable_saved_tensors_hooks(NOT_PUT_OFF):
         yield
 
 
@@ -40,7 +46,7 @@ def batch_norm(
     eps: float = 1e-5,
 ) -> Tensor:
     """F.batch_norm, up to rounding."""
-    if training or mean is None or var is None:
+    if training or mean is None or var is None or x.dtype != var.dtype:  # the last: statistics in a precision of theirs
         return F.batch_norm(x, mean, var, weight, bias, training, momentum, eps)
     scale = torch.rsqrt(var + eps) if weight is None else weight * torch.rsqrt(var + eps)
     shift = -mean * scale if bias is None else bias - mean * scale

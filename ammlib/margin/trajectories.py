@@ -36,6 +36,12 @@ class Boundary(NamedTuple):
         """Of some of the points."""
         return Boundary(*(part[rows] for part in self))
 
+    def spread(self) -> Tensor:
+        """How many times as long the longest gradient looked at is as the shortest (n,)."""
+        seen = (self.size > 0) & (self.size < torch.inf)  # others have not been looked at
+        shortest = torch.where(seen, self.size, torch.inf).amin(1)
+        return torch.where(seen, self.size, 0).amax(1) / shortest
+
 
 class Step(NamedTuple):
     """One iteration of a batch: from where samples moved, and between which two classes the boundary is."""

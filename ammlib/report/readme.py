@@ -44,7 +44,7 @@ def short_table() -> str:
 def results_rows() -> pd.DataFrame:
     """The paper's tables, full size first, then AMM; with controls, and AMM at the scale of what it is held against."""
     short = compare("table2", "short").query("method in ['reference', 'amm'] and n > 0")
-    rows = pd.concat([*(compare(name) for name in (*TABLES, *CONTROLS)), short]).drop_duplicates(["digest", "metric"])
+    rows = pd.concat([short, *map(compare, TABLES), *map(compare, CONTROLS)]).drop_duplicates(["digest", "metric"])
     order = {"scale": lambda scale: scale != "full", "method": lambda method: method != "amm"}
     return rows.sort_values(list(order), key=lambda column: column.map(order[column.name]), kind="stable")
 
@@ -180,7 +180,7 @@ def install() -> str:
     git = f"git+{address()}"
     return f"""```sh
 pip install {git}
-pip install "ammlib[notebooks] @ {git}"    # with an extra
+pip install "ammlib[notebooks] @ {git}"    # with JupyterLab; also [grid], [test]
 ```"""
 
 
