@@ -31,6 +31,7 @@ METRICS = {"error": "error %", "margin": "margin"}
 LARGEST_FIRST = ("full", "tuned", "short")  # scales
 PAPERS_RUNS = 5  # behind each published mean that has a standard deviation
 COMPARED_WITH = ("reference", "control")  # what another method is held against
+LONGER = "trained longer"  # than the reference, which it goes on from
 
 
 def results(runs: Iterable[Run] | None = None) -> DataFrame:
@@ -95,6 +96,11 @@ def published() -> DataFrame:
     return numbers.fillna(texts)
 
 
+def goes_on(recipe: Recipe) -> bool:
+    """Is it a reference that starts from the reference?"""
+    return (recipe.method, recipe.start) == ("reference", "reference")
+
+
 def condition_of(recipe: Recipe, name: str) -> str:
     """How a study varies the data, in the words of paper.csv."""
     if ALIASES.get(name, name) == "fig4":
@@ -104,8 +110,8 @@ def condition_of(recipe: Recipe, name: str) -> str:
     if recipe.half == "search":  # likewise; what is only evaluated has no rate
         rate = f"lr={recipe.lr:g}" if recipe.epochs else ""
         return ", ".join(filter(None, ("search half", rate, strength(recipe))))
-    if (recipe.method, recipe.start) == ("reference", "reference"):  # nor to what AMM's fine-tuning is compared with
-        return "trained longer"
+    if goes_on(recipe):  # nor to what AMM's fine-tuning is compared with
+        return LONGER
     return f"noisy={recipe.noisy}" if recipe.noisy else ""
 
 

@@ -11,7 +11,7 @@ import pandas as pd
 from ammlib.data.files import home
 from ammlib.margin.classifier import choose
 from ammlib.report.cost import PAPER, SCREENED, scaling
-from ammlib.report.frame import COMPARED_WITH, compare
+from ammlib.report.frame import COMPARED_WITH, LONGER, compare
 from ammlib.report.measurements import PARTS_OF_STEP, VARIANTS, load, net_label
 from ammlib.report.tables import aligned, as_markdown, named, number, yes_no
 from ammlib.report.tightness import mean_margins, nearness
@@ -59,7 +59,7 @@ def lines_of(rows: pd.DataFrame) -> list[list[str]]:
             same = rows[(rows.dataset == own.dataset) & (rows.arch == own.arch) & (rows.scale == own.scale)]
             same = same[same.metric == own.metric]
             reference = same[(same.method == "reference") & (same.condition == "")].iloc[0]
-            controls = same[((same.method == "control") | (same.condition == "trained longer")) & (same.n > 0)]
+            controls = same[((same.method == "control") | (same.condition == LONGER)) & (same.n > 0)]
             beside = "".join(f" (control {number(control)})" for control in controls.ours)
             theirs = number(reference.paper, reference.paper_std), number(own.paper, own.paper_std, own.bound)
             ours = number(reference.ours, reference["std"]), number(own.ours, own.std) + beside

@@ -11,7 +11,7 @@ from pandas import DataFrame
 
 from ammlib.margin.parts import SHRINKAGE
 from ammlib.methods.registry import METHODS
-from ammlib.report.frame import METRICS, history, published, strength
+from ammlib.report.frame import LONGER, METRICS, goes_on, history, published, strength
 from ammlib.report.measurements import core_hours
 from ammlib.training.recipes import Recipe, make_recipe
 from ammlib.training.runs import Run
@@ -214,7 +214,8 @@ def course(found: Sequence[Run]) -> Table:
     for recipe in dict.fromkeys(run.recipe for run in found):
         numbers = map(number, means.loc[recipe.digest])
         data = (str(recipe.train_size or ""), str(recipe.noisy or ""))
-        cells.append((recipe.arch, named(recipe.method), recipe.scale, *data, *numbers, truncated_from(recipe)))
+        name = named(recipe.method, LONGER if goes_on(recipe) else "")
+        cells.append((recipe.arch, name, recipe.scale, *data, *numbers, truncated_from(recipe)))
     return aligned(cells)
 
 
