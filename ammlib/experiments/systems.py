@@ -58,9 +58,10 @@ def known(recipe: Recipe) -> dict[str, Any]:
     """What is stored of this net, by its method."""
     with suppress(FileNotFoundError):
         stored = load("systems")["nets"].get(recipe.arch, {}).get("methods", {})
-        one = stored.get(recipe.method, {"run": None})
-        if one.get("run", run_name(recipe, 0)) == run_name(recipe, 0):
-            return {recipe.method: {"x_plain": one["ms"] / stored["reference"]["ms"], **one}}
+        name = run_name(recipe, 0)
+        if one := stored.get(recipe.method):
+            one = {"run": name, "x_plain": one["ms"] / stored["reference"]["ms"], **one}
+            return {recipe.method: one} if one["run"] == name else {}
     return {}
 
 
