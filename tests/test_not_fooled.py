@@ -67,3 +67,12 @@ def test_a_warning_points_at_the_callers_line():
         AMM()(linear(10, weight=0.0), torch.ones(2, 64), torch.tensor([0, 1]))
         margins(linear(10, weight=0.0), torch.ones(2, 64), progress=False)
     assert [one.filename for one in seen] == [__file__, __file__]
+
+
+def test_where_few_are_fooled_and_outputs_are_probabilities_margins_say_so():
+    torch.manual_seed(0)
+    net, x = nn.Sequential(nn.Linear(4, 3, bias=False), nn.Softmax(1)), torch.randn(40, 4)
+    net[0].weight.data *= 300
+    x[:5] *= 1e-3  # near the boundary, where softmax is not saturated
+    (message,) = warned(lambda: margins(net, x, progress=False))
+    assert message.startswith("only ") and PROBABILITIES in message

@@ -200,10 +200,14 @@ def choose(kind: str, name: str, choices: Mapping[str, T]) -> T:
     return choices[name]
 
 
+def are_probabilities(f: Tensor) -> bool:
+    return bool(((f >= 0) & (f <= 1)).all())
+
+
 def why_not_fooled(f: Tensor) -> str:
     """What probably keeps the attack from changing a single prediction, by the logits (B, C) of a batch."""
-    bounded, constant = ((f >= 0) & (f <= 1)).all(), len(f) > 1 and (f == f[:1]).all()
-    if bounded and (not constant or f.sum(1).allclose(f.new_ones(()), atol=1e-3)):  # saturated ones may be constant
+    constant = len(f) > 1 and (f == f[:1]).all()
+    if are_probabilities(f) and (not constant or f.sum(1).allclose(f.new_ones(()), atol=1e-3)):  # or saturated ones
         return "the outputs look like probabilities: leave out the final softmax or sigmoid, the attack needs logits"
     if constant:
         return "the logits are the same for all samples: the net seems dead"

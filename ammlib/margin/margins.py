@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, Dataset
 from tqdm.auto import tqdm
 
 from ammlib.margin.classifier import (
+    are_probabilities,
     as_labels,
     as_tensor,
     check_range,
@@ -125,10 +126,20 @@ def margins(
     if len({len(part) for part in parts}) > 1:
         raise ValueError("only some of the batches have labels")
     columns = [torch.cat(column) for column in zip(*parts, strict=True)]
-    if len(columns[1]) and not columns[1].any():
-        why = why_not_fooled(look_once(model, x))
-        warnings.warn(f"no sample changed its class, so no margin is known; {why}", stacklevel=2)
+    warn_if_few(columns[1], model, x)
     return Margins(columns[0], columns[1], columns[2], columns[3] if len(columns) == 4 else None)
+
+
+def warn_if_few(success: Tensor, model: nn.Module, x: Tensor) -> None:
+    """Say why no sample, or less than half where the net gives probabilities, has changed its class."""
+    share = float(success.float().mean()) if len(success) else 1.0
+    if share >= 0.5:
+        return
+    f = look_once(model, x)
+    if not share:
+        warnings.warn(f"no sample changed its class, so no margin is known; {why_not_fooled(f)}", stacklevel=3)
+    elif are_probabilities(f):
+        warnings.warn(f"only {share:.0%} of the samples changed their class; {why_not_fooled(f)}", stacklevel=3)
 
 
 @torch.no_grad()
